@@ -1,7 +1,7 @@
 // Measures how fast checkpoints are taken, written and read: checkpoint_speed FOLDER MIB
 // Prints one round as JSON. The state is a model of 2048 x 2048 layers with the two moments of
-// AdamW, as genesis-worker writes it, about MIB mebibytes in all. A step is forward, backward and
-// update of that model with a batch of 128; the delay of a step by a checkpoint is measured as in
+// AdamW, as genesis-worker writes it, about MIB mebibytes in total. A step is forward, backward and
+// update of that model with a batch of 128. The delay of a step by a checkpoint is measured as in
 // TrainingSession, TrainStep and RunCheckpoints. Files are dropped from the page cache before they
 // are read.
 #include <fcntl.h>
@@ -47,7 +47,7 @@ double Seconds(const Work& work) {
 
 TrainingState MakeState(int64_t mebibytes) {
   constexpr int64_t kSide = 2048;
-  // Four bytes each for weight and two moments.
+  // Weight and two moments have four bytes per element each.
   const int64_t layers = std::max<int64_t>(1, mebibytes * (1 << 20) / (kSide * kSide * 12));
   TrainingState state = StateForTest(training::v1::OPTIMIZER_KIND_ADAMW, 1);
   state.model.clear();
@@ -66,7 +66,7 @@ TrainingState MakeState(int64_t mebibytes) {
   return state;
 }
 
-// Starts a copy of the current state.
+// Starts to copy the state; returns it with its copy.
 std::pair<TrainingState, std::shared_ptr<StateCopy>> Begin(const TrainingState& state) {
   const auto copy = std::make_shared<StateCopy>();
   TrainingState begun = state;
@@ -79,7 +79,7 @@ std::pair<TrainingState, std::shared_ptr<StateCopy>> Begin(const TrainingState& 
   return {std::move(begun), copy};
 }
 
-// Executes a step on the tensors of a state.
+// A training step on the tensors of a state.
 class Step {
  public:
   explicit Step(const TrainingState& state) : state_(state) {
@@ -112,8 +112,8 @@ class Step {
   std::vector<at::Tensor> weights_;
 };
 
-// Syncs immediately, so that no later write pays for it: a file system that discards removed blocks
-// does so at the next sync.
+// Removes and syncs, so that no later write pays for it: some file systems discard
+// removed blocks at the next sync.
 void Remove(const std::string& path) {
   fs::remove(path);
   sync();
@@ -179,14 +179,14 @@ void Measure(const std::string& folder, int64_t mebibytes) {
     });
     Require(writer.Flush());
     Remove(path);
-    // Runs alone, so that the disk is compared and not the share of the processor.
+    // Runs without steps, so that the disk is measured and not the contention for the processor.
     auto [taken, copy] = Begin(state);
     copy->Wait();
     Require(writer.Submit(std::move(taken), {.job_id = "speed"},
                           [&](const WrittenCheckpoint& done) { background = done.seconds; }));
     Require(writer.Flush());
   }
-  // The faster of a read before and one after counts, because a virtual disk may cache the file.
+  // Use the faster of the reads before and after, because a virtual disk may cache the file.
   const double before = Seconds([&] { ReadPlainly(path); });
   Forget(path);
   const double resume = Seconds([&] { Require(ReadCheckpoint(path).status()); });

@@ -1,5 +1,5 @@
-// The lower bound of an RPC: a bare gRPC C++ callback server that answers GetJob and Train with a
-// fixed message, and does nothing else. Prints its port, then serves until its input ends.
+// The lower bound of an RPC's cost: a bare gRPC C++ callback server that answers GetJob and Train
+// with a fixed message. Prints its port, then serves until its standard input is closed.
 //   echo_server JOB_FILE    a serialized training.v1.Job, as large as the daemon's responses
 #include <grpcpp/grpcpp.h>
 

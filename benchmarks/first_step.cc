@@ -1,8 +1,8 @@
 // Measures the time from Train to the first finished step on a warm worker. Connects to a running
 // daemon:
 //   first_step ADDRESS DATASET [RUNS]
-// Submits a job RUNS times, each time once a warm worker is idle, and prints the milliseconds of
-// each run with minimum, median and maximum. A run ends when WatchJob reports step 1 or later.
+// Submits a job RUNS times, each time when a warm worker is idle. Prints the milliseconds of each
+// run, with minimum, median and maximum. A run ends when WatchJob reports step 1 or later.
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
@@ -54,7 +54,7 @@ class Client {
     return response.job().id();
   }
 
-  // Returns when the first step was seen; the watch then goes on to the end of the job.
+  // Returns when the first step was seen. The watch then continues until the job ends.
   absl::Time WatchFirstStep(const std::string& job_id) {
     grpc::ClientContext context;
     WatchJobRequest request;

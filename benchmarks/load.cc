@@ -1,11 +1,11 @@
-// Calls one method at a steady rate, each call at its scheduled time whether or not earlier ones
-// have been answered (an open loop: a server that stalls is charged for every scheduled call), and
-// prints the latencies as one line of JSON.
+// Calls one method at a steady rate, each call at its scheduled time even if earlier calls are
+// still pending (an open loop: a stalled server is charged for every scheduled call), and prints
+// the latencies as one line of JSON.
 //   load ADDRESS METHOD RATE SECONDS JOB_ID SPEC_FILE
 //   load ADDRESS save JOB_ID SPEC_FILE JOB_FILE
-// METHOD: GetJob (of JOB_ID), or Train (JOB_ID is the prefix of new ids; SPEC_FILE a serialized
-// training.v1.JobSpec). save writes a job of the daemon, and its specification, for the other
-// calls.
+// METHOD: GetJob (of JOB_ID), or Train (JOB_ID is the prefix of new IDs; SPEC_FILE is a
+// serialized training.v1.JobSpec). save writes a job of the daemon and its specification to
+// files for the other calls.
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ namespace {
 
 using namespace training::v1;  // NOLINT: the benchmark uses many names of the API.
 
-// Latencies from the scheduled time of each call.
+// Latencies of calls, measured from their scheduled times.
 class Latencies {
  public:
   void Add(absl::Duration latency, bool ok) {
@@ -114,7 +114,7 @@ class Load {
   Latencies latencies_;
 };
 
-// Returns 0 if both files are written.
+// Saves the job and its specification. Returns 0 if both files were written.
 int Save(const std::string& address, const std::string& job_id, const std::string& spec_file,
          const std::string& job_file) {
   const auto stub =

@@ -1,8 +1,8 @@
 // The cost of telemetry in the step loop of a worker: step_telemetry [STEPS]
-// Passes metrics of steps to the reporter as TrainingRun does. Every 100 ms of training it sends a
-// report to the sender, whose thread writes it to a stream. Each step is assumed to take 2 ms, so
-// that a report covers 50 of them. Prints the nanoseconds of a step in each round as one line of
-// JSON: {"reporter alone": [...], "reporter and sender": [...]}.
+// Passes the metrics of steps to the reporter as TrainingRun does. For every 100 ms of training it
+// sends a report to the sender, whose thread writes it to a stream. Steps are assumed to take 2 ms,
+// so a report covers 50 of them. Prints the nanoseconds per step in each round as one line of JSON:
+// {"reporter alone": [...], "reporter and sender": [...]}.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -25,7 +25,7 @@ using training::v1::AttachRequest;
 constexpr std::chrono::milliseconds kStep{2};
 constexpr int kRounds = 11;
 
-// Like the worker's own: each report becomes an event of the sender.
+// Turns each report into an event of the sender, as the worker's observer does.
 class SendingObserver final : public RunObserver {
  public:
   explicit SendingObserver(EventSender* sender) : sender_(sender) {}
@@ -49,7 +49,7 @@ double NanosecondsPerStep(SendingObserver& observer, int64_t steps) {
   StepReporter::Options options;
   options.samples_per_step = 128;
   Clock::time_point training_time;
-  // Simulates the duration of steps; reading the real clock is included for its cost.
+  // The duration of steps is simulated. The real clock is read too, because its cost counts.
   options.clock = [&training_time] {
     static std::atomic<Clock::rep> read;
     read.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
@@ -71,7 +71,7 @@ double NanosecondsPerStep(SendingObserver& observer, int64_t steps) {
   return taken.count() / static_cast<double>(steps);
 }
 
-// Returns "[35.1, 35.3]", a time for each round.
+// Returns the nanoseconds per step in each round, as "[35.1, 35.3]".
 std::string Rounds(SendingObserver& observer, int64_t steps) {
   std::vector<double> rounds(kRounds);
   for (double& round : rounds) round = NanosecondsPerStep(observer, steps);

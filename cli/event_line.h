@@ -6,8 +6,8 @@
 
 namespace genesis::cli {
 
-// Returns one event of a job on one line: "2026-01-02 03:04:05Z  RUNNING -> SUCCEEDED: training
-// complete".
+// Returns one event of a job as one line, for example
+// "2026-01-02 03:04:05Z  RUNNING -> SUCCEEDED: training complete".
 std::string EventLine(const training::v1::JobEvent& event);
 
 }  // namespace genesis::cli

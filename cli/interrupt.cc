@@ -20,7 +20,7 @@ void Interrupt::Clear() {
 }
 
 bool Interrupt::Fire() {
-  // Runs under the lock, so that the action cannot outlive what it refers to (see Clear).
+  // Run under the lock, so that Clear returns only after the action has ended.
   absl::MutexLock lock(&mutex_);
   if (action_ == nullptr) return false;
   fired_ = true;
@@ -41,7 +41,7 @@ void StartSignalThread(Interrupt& interrupt) {
   std::thread([signals, &interrupt] {
     int signal = 0;
     while (sigwait(&signals, &signal) == 0) {
-      constexpr int kInterrupted = 128 + SIGINT;  // The exit code that shells report for Ctrl-C.
+      constexpr int kInterrupted = 128 + SIGINT;  // Exit code of shells for Ctrl-C.
       if (!interrupt.Fire()) _exit(kInterrupted);
     }
   }).detach();

@@ -7,15 +7,15 @@
 
 namespace genesis::cli {
 
-// Ctrl-C as a call. While an action is set, Fire runs it instead of ending the program: a watch
-// cancels its stream and prints that the job goes on. Owned by main. Thread-safe: a signal thread
-// fires while the command runs in another. Cannot fail.
+// A handler for Ctrl-C. While an action is set, Fire runs it instead of ending the program: a watch
+// cancels its stream and prints that the job continues. Owned by main. Thread-safe: a signal thread
+// fires while the command runs in another thread. Cannot fail.
 class Interrupt {
  public:
-  // `action` must stay callable until Clear returns.
+  // The action must remain callable until Clear returns.
   void Set(std::function<void()> action) ABSL_LOCKS_EXCLUDED(mutex_);
   void Clear() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns false if no action is set; the caller then ends the program.
+  // Runs the action. Returns false if none is set; the caller then ends the program.
   bool Fire() ABSL_LOCKS_EXCLUDED(mutex_);
   bool fired() const ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -25,8 +25,8 @@ class Interrupt {
   bool fired_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// Blocks SIGINT in this thread and those it starts, and waits for it in a separate thread, which
-// lives until the program ends. `interrupt` must outlive the program's other threads.
+// Blocks SIGINT in this thread and its future threads, and waits for it in a separate thread that
+// runs until the program ends. `interrupt` must outlive that thread.
 void StartSignalThread(Interrupt& interrupt);
 
 }  // namespace genesis::cli

@@ -19,7 +19,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// Quotes text, with the escapes shared by YAML and JSON.
+// Quotes text with the escapes that YAML and JSON share.
 std::string Quote(const std::string& text) {
   std::string quoted = "\"";
   for (const char c : text) {
@@ -43,7 +43,7 @@ std::string Number(double value) {
   return FormatNumber(value);
 }
 
-// Writes one message and its submessages. Lives for one call.
+// Writes one message with its submessages. Used for one call.
 class YamlWriter {
  public:
   void Write(const Message& message, int depth) {
@@ -70,7 +70,7 @@ class YamlWriter {
  private:
   void Indent(int depth) { text_.append(static_cast<size_t>(depth) * 2, ' '); }
 
-  // Writes the text after "name:".
+  // Writes the value after "name:".
   void WriteBelow(const Message& message, int depth) {
     if (message.GetDescriptor() == google::protobuf::Timestamp::descriptor()) {
       google::protobuf::Timestamp time;
@@ -92,7 +92,7 @@ class YamlWriter {
       lines.push_back(absl::StrCat(Scalar(entry, *field.message_type()->map_key(), -1), ": ",
                                    Scalar(entry, *field.message_type()->map_value(), -1), "\n"));
     }
-    std::sort(lines.begin(), lines.end());  // Sorted, because the order of a map is random.
+    std::sort(lines.begin(), lines.end());  // The order of a map is unspecified.
     text_ += lines.empty() ? " {}\n" : "\n";
     for (const std::string& line : lines) {
       Indent(depth + 1);
@@ -109,7 +109,7 @@ class YamlWriter {
         YamlWriter below;
         below.Write(reflection.GetRepeatedMessage(message, &field, i), depth + 2);
         std::string lines = below.Take();
-        // "  - " replaces the first line's indentation.
+        // "- " replaces the last two spaces of the first line's indentation.
         lines.replace(static_cast<size_t>(depth) * 2 + 2, 2, "- ");
         text_ += lines;
       } else {
@@ -119,7 +119,7 @@ class YamlWriter {
     }
   }
 
-  // `index` is -1 for a field that is not repeated.
+  // Returns a scalar as text. `index` is -1 for a singular field.
   static std::string Scalar(const Message& message, const FieldDescriptor& field, int index) {
     const Reflection& r = *message.GetReflection();
     const bool one = index < 0;
@@ -158,7 +158,7 @@ std::string ToJson(const Message& message, bool compact) {
   std::string json;
   const auto status = google::protobuf::util::MessageToJsonString(message, &json, options);
   if (!status.ok()) {
-    // Only an out-of-range timestamp fails; the output must not look like a result.
+    // Only an out-of-range timestamp can fail. The output must not look like a result.
     return absl::StrCat("{\"error\": ", Quote(status.ToString()), "}\n");
   }
   return compact ? json + "\n" : json;

@@ -12,14 +12,14 @@
 namespace genesis::cli {
 namespace {
 
-// Returns the name of the member that is set in the oneof "kind"; "" for none.
+// Returns the name of the member that is set in the oneof "kind"; "" if none is set.
 std::string KindOf(const google::protobuf::Message& message) {
   const auto* const oneof = message.GetDescriptor()->FindOneofByName("kind");
   const auto* const set = message.GetReflection()->GetOneofFieldDescriptor(message, oneof);
   return set == nullptr ? "" : set->name();
 }
 
-// Maximum rows on the screen; the JSON has all.
+// Maximum rows shown. The JSON output contains all.
 constexpr int kMaxShown = 5;
 
 }  // namespace

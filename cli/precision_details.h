@@ -8,16 +8,16 @@
 
 namespace genesis::cli {
 
-// Describe the model and the data of a job: "world_model", "dataset.trajectories pendulum.npz".
+// Return the model and the data of a job: "world_model", "dataset.trajectories pendulum.npz".
 std::string DescribeModel(const training::v1::JobSpec& spec);
 std::string DescribeDataset(const training::v1::JobSpec& spec);
 
-// Returns the sizes that slow the job's reduced precision, a few for a screen; empty for a job in
-// FP32.
+// Returns the sizes that slow down the job's reduced precision, at most a
+// few; empty for a job in FP32.
 std::vector<std::string> PrecisionWarnings(const training::v1::Job& job);
 
-// Adds lines about the precision of a job: the mode and its reason, refused modes, hardware, the
-// measurements of AUTO; then mode changes and incidents, newest last.
+// Adds lines about the precision of a job: the mode with its reason, refused modes, hardware, the
+// measurements of AUTO, and then mode changes and incidents, newest last.
 void AddPrecision(const training::v1::Job& job,
                   std::vector<std::pair<std::string, std::string>>& pairs);
 

@@ -51,7 +51,7 @@ std::string RenderEta(const Progress& progress) {
       static_cast<double>(progress.samples()) / static_cast<double>(progress.step());
   const double seconds =
       static_cast<double>(steps_left) * samples_per_step / progress.samples_per_second();
-  constexpr double kTooLong = 1e8;  // Three years: the rate is not meaningful yet.
+  constexpr double kTooLong = 1e8;  // Three years; the rate is not meaningful yet.
   return seconds < kTooLong ? FormatSeconds(seconds) : "";
 }
 
@@ -73,7 +73,7 @@ std::string RenderProgress(const Job& job, int width) {
     line = absl::StrCat(head, bar, figures);
   }
   if (line.size() > static_cast<size_t>(width)) {
-    // Does not split a multi-byte character: continuation bytes are 10xxxxxx.
+    // Do not split a multi-byte character; continuation bytes are 10xxxxxx.
     auto end = static_cast<size_t>(width);
     while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xC0) == 0x80) --end;
     line.resize(end);
@@ -116,7 +116,7 @@ ProgressLine::ProgressLine(std::ostream& out, bool terminal, int width,
 
 void ProgressLine::Update(const Job& job) {
   if (terminal_) {
-    // A full line would wrap at the edge and could not be redrawn.
+    // A line of full width would wrap and could not be redrawn.
     out_ << "\r" << RenderProgress(job, width_ - 1) << "\x1b[K" << std::flush;
     open_ = true;
     return;

@@ -11,26 +11,26 @@
 namespace genesis::cli {
 
 // Returns "walk-1  RUNNING  [#####.....]  512/1000  51.2%  loss 0.0123  scale 65536  9870 samples/s
-// ETA 0:12" in at most `width` columns: the bar shrinks first and is dropped next. Before the first
-// step, the state and its reason.
+// ETA 0:12" in at most `width` columns: the bar is shortened first, then dropped. Before the first
+// step, returns the state and its reason.
 std::string RenderProgress(const training::v1::Job& job, int width);
 
-// Returns the time left, from the average rate; "" while the rate is unknown and after the last
-// step.
+// Returns the remaining time, from the average rate; "" while the rate is
+// unknown and after the last step.
 std::string RenderEta(const training::v1::Progress& progress);
 
-// Returns how a job ended: state and reason, held-out errors, checkpoint; for a failed job cause,
-// message and log tail.
+// Returns how a job ended: state and reason, held-out errors, checkpoint; for a failed job also
+// cause, message and log tail.
 std::string RenderEnd(const training::v1::Job& job);
 
-// Shows a watched job. On a terminal one line is redrawn in place; otherwise a line is printed when
-// the state changes and at most once a second. Used by one thread. Cannot fail.
+// The progress of a watched job. On a terminal, one line is redrawn in place. Otherwise a line is
+// printed when the state changes and at most once a second. Used by one thread. Cannot fail.
 class ProgressLine {
  public:
   ProgressLine(std::ostream& out, bool terminal, int width, std::function<absl::Time()> now);
 
   void Update(const training::v1::Job& job);
-  // Prints the warnings above the line, each set of them once.
+  // Prints warnings above the line, unless the same warnings have just been printed.
   void Warn(const std::vector<std::string>& warnings);
   // Ends the redrawn line, so that other text can follow.
   void Close();
@@ -40,7 +40,7 @@ class ProgressLine {
   const bool terminal_;
   const int width_;
   const std::function<absl::Time()> now_;
-  bool open_ = false;  // An unfinished line is on the terminal.
+  bool open_ = false;  // The terminal has an unfinished line.
   training::v1::JobState last_state_ = training::v1::JOB_STATE_UNSPECIFIED;
   std::vector<std::string> warned_;
   absl::Time last_print_ = absl::InfinitePast();

@@ -11,13 +11,13 @@
 namespace genesis::cli {
 namespace {
 
-// Returns why no connection was made, from gRPC's message; "" if a daemon itself returned
-// UNAVAILABLE.
+// Returns why no connection was made, from gRPC's message; "" if the daemon
+// itself returned UNAVAILABLE.
 std::string ConnectionFault(const std::string& message) {
   if (absl::StrContains(message, "Connection refused")) return "connection refused";
   if (absl::StrContains(message, "DNS resolution failed")) return "the host's name is not known";
   if (absl::StrContains(message, "failed to connect")) return Printable(message);
-  // A connection that broke during the call: the daemon ended, or was killed.
+  // The connection broke during the call, because the daemon exited or was killed.
   if (absl::StrContains(message, "Socket closed")) return "the connection was closed";
   if (absl::StrContains(message, "Connection reset")) return "the connection was reset";
   return "";
@@ -47,7 +47,7 @@ ExitCode ReportError(const grpc::Status& status, Session& session) {
     }
     return ExitCode::kUnavailable;
   }
-  // One fault per line.
+  // The message has one error per line.
   const std::vector<std::string> lines = absl::StrSplit(message, '\n');
   session.err << "genesisctl: " << CodeName(status.error_code()) << ":";
   for (const std::string& line : lines) {
@@ -63,7 +63,7 @@ ExitCode ReportUsage(const std::string& message, Session& session) {
 }
 
 std::string CodeName(grpc::StatusCode code) {
-  // gRPC's codes and Abseil's have equal numbers; only Abseil has names.
+  // Codes of gRPC and Abseil have equal numbers, but only Abseil has names.
   return absl::StatusCodeToString(static_cast<absl::StatusCode>(code));
 }
 

@@ -14,15 +14,15 @@ namespace genesis::cli {
 
 enum class OutputFormat { kTable, kJson, kYaml };
 
-// The environment of a command. Owned by main or a test; used by one thread.
+// The service, streams, terminal and clock of a command. Owned by main or a test; for one thread.
 struct Session {
   training::v1::TrainingService::StubInterface& service;
-  std::string server;  // Address shown in messages.
+  std::string server;  // Address, for messages.
   OutputFormat output = OutputFormat::kTable;
   std::istream& in;
   std::ostream& out;
   std::ostream& err;
-  bool terminal = false;  // `out` is a terminal.
+  bool terminal = false;  // True if `out` is a terminal.
   int width = 80;         // Columns of the terminal.
   std::function<absl::Time()> now;
   Interrupt& interrupt;
@@ -32,17 +32,17 @@ struct Session {
 void SetDeadline(grpc::ClientContext& context, absl::Duration timeout);
 inline constexpr absl::Duration kCallTimeout = absl::Seconds(10);
 
-// Prints the error of a call and its cure. Returns the exit code: kUnavailable if no daemon
+// Prints the error of a call and its cure. Returns kUnavailable if no daemon
 // responded, otherwise kFailure.
 ExitCode ReportError(const grpc::Status& status, Session& session);
 
 // Prints "genesisctl: message" to err and returns kUsage.
 ExitCode ReportUsage(const std::string& message, Session& session);
 
-// Prints "genesisctl: fault" to err, for an error on this side, and returns kFailure.
+// Prints "genesisctl: fault" to err, for an error on the client's side. Returns kFailure.
 ExitCode ReportFault(const std::string& fault, Session& session);
 
-// Returns "NOT_FOUND" and the like.
+// Returns the name of the code, e.g. "NOT_FOUND".
 std::string CodeName(grpc::StatusCode code);
 
 }  // namespace genesis::cli

@@ -9,7 +9,7 @@
 namespace genesis::cli {
 namespace {
 
-// Returns the columns of `text`: characters, not bytes (continuation bytes are 10xxxxxx).
+// Returns the number of characters in `text`, not bytes; continuation bytes are 10xxxxxx.
 size_t Width(const std::string& text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xC0) != 0x80;

@@ -5,16 +5,16 @@
 
 namespace genesis::cli {
 
-// Rows of text in aligned columns, two spaces apart. A column whose header begins with '>', which
-// is not printed, is aligned to the right.
+// Rows of text in aligned columns, two spaces apart. A '>' at the start of a header is not printed
+// and aligns its column to the right.
 class Table {
  public:
   explicit Table(std::vector<std::string> headers);
 
-  // Requires one cell per header.
+  // Adds a row, which must have one cell per header.
   void AddRow(std::vector<std::string> cells);
 
-  // Headers first; no trailing spaces.
+  // Returns the headers, then the rows, without trailing spaces.
   std::string ToString() const;
 
  private:
@@ -22,7 +22,7 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// Returns "name:  value" lines with the values aligned.
+// Returns "name:  value" lines with aligned values.
 std::string FormatPairs(const std::vector<std::pair<std::string, std::string>>& pairs);
 
 }  // namespace genesis::cli

@@ -9,7 +9,7 @@
 
 namespace genesis::cli {
 
-// Makes `text` from the daemon safe for a terminal: control characters become '?'.
+// Makes text from the daemon safe for a terminal by replacing control characters with '?'.
 std::string Printable(absl::string_view text);
 
 std::string FormatTimestamp(const google::protobuf::Timestamp& time);  // "2026-01-02 03:04:05Z"

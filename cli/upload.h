@@ -7,10 +7,10 @@
 
 namespace genesis::cli {
 
-// Uploads a local file to the daemon, continuing where an earlier attempt stopped. `path` becomes
-// the file's name for job specifications. Sends nothing if the daemon has the file. While the
-// daemon is away, retries for a minute without progress. NOT_FOUND if the file cannot be read here;
-// otherwise the status of StartUpload or WriteUpload.
+// Uploads a local file to the daemon, continuing where an earlier attempt stopped. `path` receives
+// the file's path for job specifications. Sends nothing if the daemon already has the file. If the
+// daemon is unavailable, retries until there has been no progress for a minute. NOT_FOUND if the
+// local file cannot be read, otherwise the status of StartUpload or WriteUpload.
 grpc::Status UploadFile(const std::string& file, Session& session, std::string& path);
 
 }  // namespace genesis::cli

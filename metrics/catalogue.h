@@ -8,21 +8,21 @@ namespace genesis {
 
 enum class MetricKind { kCounter, kGauge, kHistogram };
 
-// One metric as operators see it. The label `deployment` is on every series and not repeated here.
+// A metric as operators see it. Every series also has the label `deployment`, not listed here.
 struct MetricInfo {
   std::string name;
   MetricKind kind;
-  std::string unit;  // Base unit for display; "1" for a plain number.
+  std::string unit;  // Base unit for display; "1" if dimensionless.
   std::vector<std::string> labels;
   std::string help;
   std::vector<double> buckets;  // Upper bounds, histograms only.
 };
 
-// Every metric of the daemon, in the order of docs/metrics.md. Its rows, in catalogue_*.cc, are the
-// only declaration: metrics.cc builds its families from it and docs/metrics.md is printed from it.
+// Returns every metric of the daemon, in the order of docs/metrics.md. The rows in catalogue_*.cc
+// are the only declaration: metrics.cc builds its families and docs/metrics.md from them.
 const std::vector<MetricInfo>& MetricCatalogue();
 
-// "counter", "gauge", "histogram".
+// Returns "counter", "gauge" or "histogram".
 std::string KindName(MetricKind kind);
 
 // Returns null if there is no such metric.

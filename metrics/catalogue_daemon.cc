@@ -1,4 +1,4 @@
-// Metrics of jobs, of the machine they run on, and of the daemon itself.
+// Metrics of jobs, the machine and the daemon itself.
 #include "metrics/catalogue_rows.h"
 
 namespace genesis {

@@ -6,7 +6,7 @@
 
 namespace genesis {
 
-// Parts of MetricCatalogue(), each a section of docs/metrics.md.
+// Return the parts of MetricCatalogue(). Each is a section of docs/metrics.md.
 std::vector<MetricInfo> TrainingMetrics();
 std::vector<MetricInfo> PrecisionMetrics();
 std::vector<MetricInfo> JobMetrics();

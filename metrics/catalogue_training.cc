@@ -1,4 +1,4 @@
-// Metrics of jobs and their precision.
+// Metrics of training and precision.
 #include "metrics/catalogue_rows.h"
 
 namespace genesis {
@@ -6,10 +6,10 @@ namespace {
 
 using enum MetricKind;
 
-// A job runs from seconds to weeks.
+// Bucket bounds in seconds: jobs run from seconds to weeks.
 const std::vector<double> kJobSeconds = {1,    5,     15,    60,    300,    900,
                                          3600, 14400, 43200, 86400, 259200, 604800};
-// A step runs from half a millisecond (small model) to minutes.
+// Bucket bounds in seconds: steps take from half a millisecond (small models) to minutes.
 const std::vector<double> kStepSeconds = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
                                           0.25,   0.5,   1,      2.5,   5,    10,    30,   120};
 }  // namespace

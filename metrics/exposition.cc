@@ -28,7 +28,7 @@ std::string Number(double value) {
   return {text, std::to_chars(text, text + sizeof(text), value).ptr};
 }
 
-// OpenMetrics requires "1.0" instead of "1", so that equal bounds have equal texts.
+// OpenMetrics requires bounds such as "1.0" instead of "1", so that equal bounds match as text.
 std::string Bound(double value) {
   std::string text = Number(value);
   if (std::isfinite(value) && text.find_first_of(".e") == std::string::npos) text += ".0";

@@ -12,9 +12,9 @@ enum class MetricsFormat { kText, kOpenMetrics };
 // Returns the Content-Type of a format.
 std::string ContentTypeOf(MetricsFormat format);
 
-// Returns the page of these families, in their order: Prometheus text format 0.0.4, or OpenMetrics
-// 1.0.0, in which families of counters are named without _total, bounds of buckets are decimal
-// numbers and the page ends with "# EOF".
+// Returns the families as a page, in their order: Prometheus text format 0.0.4, or OpenMetrics
+// 1.0.0, in which counter families are named without _total, bucket bounds are decimal numbers, and
+// the page ends with "# EOF".
 std::string Expose(const std::vector<prometheus::MetricFamily>& families, MetricsFormat format);
 
 }  // namespace genesis

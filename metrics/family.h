@@ -16,10 +16,10 @@
 
 namespace genesis {
 
-// All series of one catalogue entry. A series exists from its first use; label names, help and
-// buckets come from the catalogue, callers pass only the label values, in its order.
-// Owner: Metrics; thread-safe, as prometheus-cpp's families are. The constructor throws
-// std::logic_error for a name that is missing in the catalogue or has another kind.
+// All series of one metric of the catalogue. A series is created at its first use. Label names,
+// help and buckets come from the catalogue; callers pass only the label values, in its order.
+// Owner: Metrics. Thread-safe, as prometheus-cpp's families are. The constructor throws
+// std::logic_error if the name is not in the catalogue or has another kind.
 template <typename T>
 class MetricFamily {
  public:
@@ -36,10 +36,10 @@ class MetricFamily {
     }
   }
 
-  // Removes the series from the exposition.
+  // Removes the series, so that it is no longer exported.
   void Remove(T& series) { family_.Remove(&series); }
 
-  // Sets a gauge, or removes its series if there is no value. Call from one thread at a time.
+  // Sets a gauge, or removes its series if `value` is unset. Call from one thread at a time.
   template <typename Number>
   void Put(std::initializer_list<std::string> label_values, std::optional<Number> value) {
     if (value.has_value()) {

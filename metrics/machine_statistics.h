@@ -7,9 +7,9 @@
 
 namespace genesis {
 
-// One device at one moment, as reported by its driver. A missing number is absent.
+// The metrics of one GPU at one moment, from its driver. Values that it did not report are unset.
 struct GpuStatistics {
-  std::string device;  // The daemon's name, "cuda:0".
+  std::string device;  // The daemon's name, e.g. "cuda:0".
   std::optional<int64_t> memory_used_bytes = std::nullopt;
   std::optional<int64_t> memory_total_bytes = std::nullopt;
   std::optional<double> utilization_ratio = std::nullopt;
@@ -18,9 +18,9 @@ struct GpuStatistics {
   std::vector<std::string> throttle_reasons = {};  // Only the active ones.
 };
 
-// Bytes of a file system.
+// Sizes of a file system in bytes.
 struct VolumeStatistics {
-  int64_t free = 0;  // Bytes that this user may still write.
+  int64_t free = 0;  // Available to the daemon's user.
   int64_t size = 0;
 };
 

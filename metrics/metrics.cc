@@ -26,7 +26,7 @@ std::string CauseLabel(FailureCause cause) {
   return absl::AsciiStrToLower(FailureCauseName(cause));
 }
 
-// One NaN would spoil a histogram's sum, and a negative time is a fault of the clock.
+// A NaN would make a histogram's sum NaN, and a negative time is an error of the clock.
 void ObserveTime(prometheus::Histogram& histogram, double seconds) {
   if (std::isfinite(seconds) && seconds >= 0) histogram.Observe(seconds);
 }
@@ -37,8 +37,8 @@ Metrics::Metrics(const std::string& deployment, const std::string& version)
     : series_(std::make_unique<Series>(deployment)) {
   Series& s = *series_;
   s.build.With({version}).Set(1);
-  // A counter that has counted nothing is 0, which is a measurement: without it the first failure
-  // would look like no change to rate().
+  // A counter that has counted nothing must be exported as 0. Otherwise rate() would not see the
+  // first failure as an increase.
   for (CounterFamily* family :
        {&s.trainings, &s.successes, &s.samples, &s.appended, &s.reduced_steps, &s.overflow_steps,
         &s.scale_growths, &s.scale_backoffs, &s.checkpoints, &s.checkpoint_failures, &s.caught,

@@ -14,62 +14,62 @@
 
 namespace genesis {
 
-// Every metric of the daemon. Names, kinds, units, labels and help are one table, catalogue.h.
-// Purpose: count what happened; owner: the daemon; thread-safe; no call fails or blocks on I/O.
-// A value that was not measured exports no series.
+// The metrics of the daemon. Names, kinds, units, labels and help are declared in catalogue.h.
+// Owner: the daemon. Thread-safe. No call fails or blocks on I/O. A value that was not measured
+// exports no series.
 class Metrics {
  public:
-  // `deployment` is the constant label of every series: "stable" or "canary".
+  // `deployment` is a constant label of every series: "stable" or "canary".
   Metrics(const std::string& deployment, const std::string& version);
   ~Metrics();
 
-  // A job entered `to`; `from` is UNSPECIFIED for a new or recovered one.
+  // Counts a move of a job to state `to`; `from` is UNSPECIFIED for a new or recovered job.
   void JobMoved(training::v1::JobState from, training::v1::JobState to);
-  // Jobs in a state when the daemon starts.
+  // Sets the number of jobs in a state when the daemon starts.
   void SetJobs(training::v1::JobState state, int64_t count);
-  // A job reached a final state, `seconds` after a worker first began it (0: none ever did).
+  // Counts a job that has ended, `seconds` after its first start on a worker (0 if never started).
   void JobFinished(training::v1::JobState state, training::v1::FailureCause cause, double seconds);
   void Steps(const training::v1::Steps& steps, training::v1::PrecisionMode mode);
-  // Replaces what is shown of the jobs that have a worker.
+  // Replaces the gauges of all running jobs.
   void ShowRunning(const RunningStatistics& statistics);
-  // A running job moved from one precision to another.
+  // Counts a change of precision of a running job.
   void PrecisionChanged(const std::string& trigger);
-  // A rule of the watchdog fired.
+  // Counts an incident: a rule of the watchdog that fired.
   void IncidentSeen(const std::string& rule);
-  // A batch became durable in a replay buffer.
+  // Counts transitions that became durable in a replay buffer.
   void TransitionsAppended(int64_t count);
   void CheckpointWritten(double seconds, int64_t bytes);
   void CheckpointFailed();
-  // The oldest moment since which work of a running job is in no checkpoint. By one thread.
+  // Sets the oldest time since which a running job has unsaved work. Called by one thread.
   void SetUnprotectedSince(std::optional<double> unix_seconds);
   // `reason`: "crash", "hang", "device_error", "daemon_restart".
   void WorkerRestarted(const std::string& reason);
   void SetQueueDepth(int jobs);
   void SetWorkers(int busy, int warm, int slots);
   void SetQuarantined(const std::string& device, bool quarantined);
-  // `volume`: "data", "checkpoints"; without figures it was not measured.
+  // `volume`: "data" or "checkpoints". `nullopt` if the volume could not be measured.
   void SetVolume(const std::string& volume, const std::optional<VolumeStatistics>& statistics);
-  // Replaces what is shown of that device.
+  // Replaces the metrics of the device.
   void SetGpu(const GpuStatistics& statistics);
-  // The gate, and how many configuration values could not be read.
+  // Sets the state of the gate and the number of configuration values that could not be read.
   void SetGate(bool enabled, int config_errors);
   void SetReady(bool ready);
-  // Settings, tokens or certificates were read again while the daemon ran.
+  // Counts a reload of settings, tokens or certificates.
   void ConfigReloaded(bool success);
   void SetCertificateEnd(double unix_seconds);
-  // `reason`: "file_handles", "max_connections".
+  // Counts a refusal. `reason`: "file_handles", "max_connections", "resets".
   void ConnectionRefused(const std::string& reason);
   void AuditLineLost();
-  // Exceptions that were caught where calls come in.
+  // Counts exceptions that were caught at entry points of calls.
   void ErrorsCaught(int64_t errors);
   void HistoryRowsLost(int64_t rows);
-  // One finished RPC or HTTP request; `code` is the gRPC code's name or the HTTP status.
+  // Counts a finished RPC or HTTP request. `code` is the gRPC code's name or the HTTP status.
   void Request(const std::string& protocol, const std::string& method, const std::string& code);
 
-  // All series.
+  // Returns the page of all series.
   std::string Render(MetricsFormat format) const;
   std::string RenderText() const { return Render(MetricsFormat::kText); }
-  // The families that Render renders, in its order.
+  // Returns the families in the order of Render.
   std::vector<prometheus::MetricFamily> Collect() const;
 
  private:

@@ -1,4 +1,4 @@
-// Prints docs/metrics.md. A test fails if the page in the tree differs.
+// Prints docs/metrics.md. A test fails if the checked-in page differs.
 
 #include <iostream>
 

@@ -22,8 +22,8 @@ std::string ReadAll(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Returns the fields of /proc/<pid>/stat from `state` (field 3) on; the name before may have
-// spaces.
+// Returns the fields of /proc/<pid>/stat starting with `state` (field 3); the name
+// before them may contain spaces.
 std::vector<std::string> StatFields(const std::string& text) {
   const size_t name_end = text.rfind(')');
   if (name_end == std::string::npos) return {};
@@ -61,7 +61,7 @@ std::optional<double> CountEntries(const std::string& folder) {
 }  // namespace
 
 ProcessStats ReadProcessStats(const std::string& proc) {
-  // Field numbers as in proc(5).
+  // Field numbers are those of proc(5).
   constexpr size_t kUserTicks = 14, kSystemTicks = 15, kStartTicks = 22, kResidentPages = 24;
   ProcessStats stats;
   const double ticks = static_cast<double>(sysconf(_SC_CLK_TCK));

@@ -5,7 +5,7 @@
 
 namespace genesis {
 
-// This process as reported by the kernel. An unreadable number is absent.
+// This process's metrics, as reported by the kernel. Values that cannot be read are unset.
 struct ProcessStats {
   std::optional<double> cpu_seconds;
   std::optional<double> resident_bytes;
@@ -14,7 +14,7 @@ struct ProcessStats {
   std::optional<double> start_time_seconds;  // Since the Unix epoch.
 };
 
-// Reads `proc`/self and `proc`/stat; never fails. Thread-safe.
+// Reads `proc`/self and `proc`/stat. Never fails. Thread-safe.
 ProcessStats ReadProcessStats(const std::string& proc = "/proc");
 
 }  // namespace genesis

@@ -1,4 +1,4 @@
-// A part of Metrics: the page of a scrape.
+// The part of Metrics that renders the page of a scrape.
 #include <prometheus/metric_family.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace genesis {
 namespace {
 
-// Process metrics are read at each scrape, so they are not families of the registry.
+// Process metrics are read at each scrape, so the registry has no families for them.
 void AppendProcessStats(const std::string& deployment,
                         std::vector<prometheus::MetricFamily>& families) {
   const ProcessStats stats = ReadProcessStats();

@@ -36,7 +36,7 @@ void RunningJobs::NoteSteps(const std::string& job_id, const training::v1::Steps
     job.memory = {steps.cuda_memory_allocated_bytes(), steps.cuda_memory_reserved_bytes(),
                   steps.cuda_memory_peak_bytes()};
   }
-  // Before the first finished step loss and norm are not measured, and 0 would look perfect.
+  // Before the first step, loss and norm are not measured, and 0 would look perfect.
   if (steps.progress().step() <= 0) return;
   job.progress = steps.progress();
   job.report = ++reports_;

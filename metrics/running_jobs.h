@@ -12,55 +12,55 @@
 
 namespace genesis {
 
-// Memory that the CUDA allocators of workers hold. Bytes.
+// The memory of the workers' CUDA allocators, in bytes.
 struct AllocatorMemory {
   int64_t allocated = 0;
   int64_t reserved = 0;
   int64_t peak = 0;
 };
 
-// The gauges without a job label, over the jobs that run. A value that no running job has is unset.
+// The gauges of running jobs, which have no job label. A value that no running job has is unset.
 struct RunningStatistics {
-  // From one job, so that the values fit each other: one whose loss is not finite, else the one
-  // that is furthest from FP32, else the one that reported last. Where FP32's loss is known, both
-  // losses are means over the watchdog's window.
+  // From one job, so that the values are consistent: a job whose loss is not finite, otherwise the
+  // job that diverges most from FP32, otherwise the one that reported last. If the FP32 loss is
+  // known, both losses are means over the watchdog's window.
   std::optional<double> loss;
   std::optional<double> baseline_loss;
   std::optional<double> divergence;  // (loss - baseline_loss) / baseline_loss.
   std::optional<double> grad_norm;
-  // From the job that reported it last.
+  // From the job that reported last.
   std::optional<double> loss_scale;
   std::optional<double> held_out_loss;
-  // From the job where it is largest: its peak over FP32's of the same workload.
+  // Peak memory relative to FP32's of the same workload; from the job with the largest ratio.
   std::optional<double> memory_ratio;
-  // From the job where it is smallest: its speed in units of FP32's on the same workload.
+  // Speed relative to FP32's on the same workload; from the job with the smallest ratio.
   std::optional<double> speed_ratio;
-  // From the job of several ranks where it is largest.
+  // Fraction of a step that a rank waits for others; from the multi-rank job with the largest.
   std::optional<double> wait_ratio;
   std::map<std::string, AllocatorMemory> memory;  // Sums over jobs, by label of the mode.
-  std::set<std::pair<std::string, std::string>> precisions;  // Labels of the mode and device.
+  std::set<std::pair<std::string, std::string>> precisions;  // Labels of mode and device.
 };
 
-// The newest figures of each job that is on a worker.
+// The newest measurements of each job on a worker.
 //
-// Owner: TrainingStats. Threads: one at a time. Bounded by the number of slots.
+// Owner: TrainingStats. Threads: one at a time. Memory is bounded by the number of slots.
 class RunningJobs {
  public:
-  // The job has a worker and is to run so; `fp32_peak_bytes`: what the same workload took of device
-  // memory in FP32, 0 when that is not known.
+  // Called when the job has a worker, with the precision it will run in. `fp32_peak_bytes` is the
+  // peak device memory of the same workload in FP32; 0 if unknown.
   void Begin(const std::string& job_id, const training::v1::EffectivePrecision& precision,
              int64_t fp32_peak_bytes);
-  // The precision that the job really runs in.
+  // Records the precision in which the job actually runs.
   void SetPrecision(const std::string& job_id, const training::v1::EffectivePrecision& precision);
   void NoteSteps(const std::string& job_id, const training::v1::Steps& steps,
                  training::v1::PrecisionMode mode);
   void NoteHeldOut(const std::string& job_id, double loss);
-  // The part of a step in which the rank that waits longest waits for the others, 0 to 1.
+  // Records the largest fraction of a step, 0 to 1, that a rank spends waiting for other ranks.
   void NoteWait(const std::string& job_id, double ratio);
   void End(const std::string& job_id);
 
   RunningStatistics Statistics() const;
-  // Bytes that the allocator of the job's worker holds; nullopt without a device or a worker.
+  // Returns the bytes held by the allocator of the job's worker; nullopt without device or worker.
   std::optional<int64_t> AllocatedBy(const std::string& job_id) const;
 
  private:
@@ -68,7 +68,7 @@ class RunningJobs {
     training::v1::PrecisionMode mode = training::v1::PRECISION_MODE_UNSPECIFIED;
     std::string device;
     int64_t fp32_peak_bytes = 0;
-    int64_t report = 0;  // Number of the newest report; 0 before the first finished step.
+    int64_t report = 0;  // Number of the newest report; 0 before the first step.
     training::v1::Progress progress;
     std::optional<double> held_out_loss;
     std::optional<AllocatorMemory> memory;

@@ -17,8 +17,8 @@ using CounterFamily = MetricFamily<prometheus::Counter>;
 using GaugeFamily = MetricFamily<prometheus::Gauge>;
 using HistogramFamily = MetricFamily<prometheus::Histogram>;
 
-// Every family of the catalogue, except those read at each scrape, by the daemon's name of it.
-// Owner: Metrics. As thread-safe as MetricFamily.
+// All families of the catalogue, except those read at each scrape. Owner: Metrics.
+// Thread-safe, as MetricFamily is.
 struct Metrics::Series {
   explicit Series(std::string deployment_label) : deployment(std::move(deployment_label)) {}
 
@@ -98,10 +98,10 @@ struct Metrics::Series {
   CounterFamily history_lost = Counter("genesis_history_rows_lost_total");
   CounterFamily requests = Counter("genesis_requests_total");
 
-  // Held while a group of series changes, and by a scrape, so that no scrape sees half of it.
+  // Held while a group of series changes and during a scrape: no scrape sees half of a change.
   std::mutex exchange_mutex;
   std::set<std::pair<std::string, std::string>> precisions_shown;  // Mode and device.
-  std::map<std::string, std::set<std::string>> throttle_reasons;   // Exported reasons, by device.
+  std::map<std::string, std::set<std::string>> throttle_reasons;   // Exported, by device.
 };
 
 }  // namespace genesis

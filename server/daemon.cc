@@ -27,7 +27,7 @@ constexpr char kTrainingServiceName[] = "genesis.training.v1.TrainingService";
 constexpr char kHealthServiceName[] = "grpc.health.v1.Health";
 constexpr int64_t kRecentJobs = 100;
 constexpr int64_t kRecentRows = 1000;
-// Grace for workers that ignore the end of their stream, and for open calls.
+// Grace time for workers that do not exit when their stream ends, and for open calls.
 constexpr absl::Duration kStopGrace = absl::Seconds(2);
 
 std::string WithPort(const std::string& address, int port) {
@@ -109,7 +109,7 @@ void Daemon::LogGate() const {
   if (!settings_.gate.enabled) spdlog::info("FP16 training disabled - using FP32");
 }
 
-// The pages are served from the start, the API once all of its parts exist.
+// The pages are served from the start, the API only once all of its components exist.
 HttpHandlers Daemon::MakeHttpHandlers() {
   RouteSources sources;
   sources.readiness = [this] { return CheckReadiness(); };
@@ -138,7 +138,7 @@ HttpHandlers Daemon::MakeHttpHandlers() {
     }
     exports ? export_->Handle(request, respond) : http_api_->Handle(request, respond);
   };
-  // Called for every request, before its body is read.
+  // Called for every request before its body is read.
   handlers.upload = [this, hosts = HostCheck(settings_)](const HttpRequest& request,
                                                          const Respond& respond) {
     const bool says_little = request.path == "/healthz" || request.path == "/readyz";
@@ -247,7 +247,7 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
   return std::nullopt;
 }
 
-// Writes <data_dir>/run/endpoints last, for scripts that let the daemon pick its ports.
+// Writes <data_dir>/run/endpoints for scripts that let the daemon pick its ports.
 std::string Daemon::WriteEndpoints() const {
   const std::string path = settings_.data_dir + "/run/endpoints";
   const absl::Status written = WriteDurably(
@@ -288,7 +288,7 @@ training::v1::GetServerInfoResponse Daemon::Info() const {
   return info;
 }
 
-// For the page of statistics, which cannot show an error: rows that cannot be read are left out.
+// Returns recent rows for the statistics page; none on an error, which the page cannot show.
 std::vector<training::v1::HistoryRow> Daemon::RecentHistory() const {
   std::vector<training::v1::HistoryRow> recent;
   const auto rows = history_->ReadNewest(absl::Now() - absl::Hours(24), kRecentRows);
@@ -353,8 +353,8 @@ bool Daemon::Drain() {
   return clean;
 }
 
-// Workers stop first, so that their last reports still arrive. Then the callers, because the writer
-// runs their callbacks. Then the writer.
+// Workers stop first, so that their last reports still arrive. The callers stop before the writer,
+// because the writer runs their callbacks.
 void Daemon::StopAll() {
   if (pool_) pool_->Stop(kStopGrace);
   if (files_) files_->Stop();

@@ -53,24 +53,24 @@ struct StartFailure {
   std::string message;
 };
 
-// The whole of genesisd: owns every part, starts the parts in dependency order and stops them in
-// reverse. Used by the main thread; the parts have their own.
+// The whole of genesisd: owns all components, starts them in dependency order and stops them in
+// reverse. Used by the main thread; components have threads of their own.
 class Daemon {
  public:
   explicit Daemon(LoadedSettings loaded);
   ~Daemon();
 
-  // Starts store, recovery, workers, then the listeners, and reports readiness last.
+  // Starts the store, recovery, workers and the listeners, and finally reports readiness.
   std::optional<StartFailure> Start();
   // Updates readiness, runs requested reloads, feeds the watchdog. Called a few times a second.
   void Tend();
-  // SIGHUP: reopens the logs and reloads the configuration.
+  // Handles SIGHUP: reopens the logs and reloads the configuration.
   void OnHangup();
   // Reports the shutdown first, then checkpoints the running jobs and queues them for the next
-  // start. Returns true if every worker ended in time.
+  // start. Returns true if every worker exited in time.
   bool Drain();
 
-  // "127.0.0.1:50051", after Start.
+  // Returns the actual address, e.g. "127.0.0.1:50051". Valid after Start.
   const std::string& grpc_address() const { return grpc_address_; }
   const std::string& http_address() const { return http_address_; }
 
@@ -111,8 +111,8 @@ class Daemon {
   LauncherThreads launchers_;
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<JobManager> jobs_;
-  std::unique_ptr<WorkerServiceImpl> worker_service_;  // Serves the socket in the data folder.
-  std::unique_ptr<WorkerServiceImpl> remote_workers_;  // Serves grpc.listen.
+  std::unique_ptr<WorkerServiceImpl> worker_service_;  // On the socket in the data folder.
+  std::unique_ptr<WorkerServiceImpl> remote_workers_;  // On grpc.listen.
   std::unique_ptr<ReplayStore> datasets_;
   std::unique_ptr<UploadStore> uploads_;
   std::unique_ptr<StoreBackup> backup_;
@@ -133,7 +133,7 @@ class Daemon {
   std::unique_ptr<HttpServer> http_;
   std::string grpc_address_;
   std::string http_address_;
-  // The HTTP thread reads these while the main thread starts and drains.
+  // Read by the HTTP thread while the main thread starts and drains.
   std::atomic<bool> started_{false};
   std::atomic<bool> draining_{false};
 };

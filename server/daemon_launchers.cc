@@ -1,4 +1,4 @@
-// A part of Daemon: the clusters from which it may request workers.
+// The part of Daemon for the clusters from which it may request workers.
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -11,7 +11,7 @@
 namespace genesis {
 namespace {
 
-// The file that holds the namespace of a pod.
+// The file in a pod that holds the pod's namespace.
 constexpr char kNamespaceFile[] = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
 }  // namespace

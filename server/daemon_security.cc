@@ -1,4 +1,4 @@
-// A part of Daemon: authentication and TLS, which change while it runs.
+// The part of Daemon for authentication and TLS, which can be reloaded while the daemon runs.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,8 +24,8 @@ void TellCertificate(const TlsMaterial& material, Metrics& metrics) {
   }
 }
 
-// Whether TLS and client certificates are used is fixed when the listener starts; the files may
-// change.
+// Refuses to turn TLS or client certificates on or off, because that is fixed when the listener
+// starts. Only the files may change.
 absl::Status CheckSameKind(const Settings& start, const Settings& next) {
   const auto changed = [](const std::string& before, const std::string& after) {
     return before.empty() != after.empty();
@@ -96,7 +96,7 @@ void Daemon::OnHangup() {
   for (const absl::Status& status : {ReopenLog(), audit_ ? audit_->Reopen() : absl::OkStatus()}) {
     if (!status.ok()) spdlog::error("{}", std::string(status.message()));
   }
-  // Reload logs and counts its errors; no caller waits.
+  // No caller waits for the result, and Reload itself logs and counts errors.
   config_.Reload(/*validate_only=*/false).IgnoreError();
   notifier_.Ready(StatusLine());
 }
@@ -104,7 +104,7 @@ void Daemon::OnHangup() {
 void Daemon::StartWatchdog() {
   const std::optional<absl::Duration> watchdog = notifier_.watchdog();
   if (!watchdog.has_value()) return;
-  // Allows two failed probes in a row before systemd acts.
+  // Tolerates two failed probes in a row before systemd restarts the daemon.
   SelfProbe::Options options;
   options.target = LocalTarget(grpc_address_);
   options.tls = tls_ != nullptr;

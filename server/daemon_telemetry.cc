@@ -1,4 +1,4 @@
-// A part of Daemon: its metrics and their history.
+// The part of Daemon for metrics and their history.
 #include "server/daemon.h"
 
 namespace genesis {

@@ -20,7 +20,7 @@ namespace {
 
 constexpr timespec kTendPeriod = {0, 200'000'000};
 
-// Blocks the signals before any thread starts, so that only the wait of the main thread takes them.
+// Blocks signals before any thread starts, so that only the main thread's wait receives them.
 sigset_t BlockSignals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -38,7 +38,7 @@ int Serve(LoadedSettings loaded) {
   // New files are at most group-readable. A stricter inherited umask is kept.
   umask(umask(0) | 0027);
   Daemon daemon(std::move(loaded));
-  // Only for this process: workers are not systemd services.
+  // Workers must not inherit these, because they are not systemd services.
   for (const char* name : {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}) unsetenv(name);
   const std::optional<StartFailure> failure = daemon.Start();
   if (failure) {

@@ -28,7 +28,7 @@ class LogFile final : public spdlog::sinks::base_sink<std::mutex> {
   }
 
  private:
-  // Throws spdlog_ex.
+  // Throws spdlog_ex if the file cannot be opened.
   static std::unique_ptr<spdlog::details::file_helper> Open(const std::string& path) {
     auto file = std::make_unique<spdlog::details::file_helper>();
     file->open(path, /*truncate=*/false);
@@ -45,8 +45,8 @@ class LogFile final : public spdlog::sinks::base_sink<std::mutex> {
   std::unique_ptr<spdlog::details::file_helper> file_;
 };
 
-// Formats the message as one bounded line, because callers and workers choose parts of its text:
-// only the daemon can start a record.
+// Formats the message as one bounded line, because callers and workers can choose parts of its
+// text. Only the daemon itself can start a record.
 class OneLineMessage final : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm&,
@@ -60,7 +60,7 @@ class OneLineMessage final : public spdlog::custom_flag_formatter {
   }
 
  private:
-  // The longest message of the daemon, a failure's, and the text around it.
+  // Twice the longest message, that of a failure, to leave space for the text around it.
   static constexpr size_t kMaxRecordBytes = 2 * kMaxMessageBytes;
 };
 

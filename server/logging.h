@@ -7,15 +7,15 @@
 namespace genesis {
 
 // Sends spdlog's default logger to standard error and to `file` (its folder is created), at `level`
-// and above: debug, info, warning or error. Each record is one line: other characters are escaped,
-// long texts are truncated. FAILED_PRECONDITION if the file cannot be opened.
+// and above: debug, info, warning or error. Each record is one line: control characters are escaped
+// and long texts truncated. FAILED_PRECONDITION if the file cannot be opened.
 absl::Status InitLogging(const std::string& file, const std::string& level);
 
-// Sets the minimum level. Any thread.
+// Sets the minimum level. Any thread may call it.
 void SetLogLevel(const std::string& level);
 
-// Opens the log file again by its name, after log rotation. FAILED_PRECONDITION if it cannot be
-// opened; the log then continues in the old file. Call after InitLogging; any thread.
+// Reopens the log file by its path, after log rotation. FAILED_PRECONDITION if it cannot be opened;
+// logging then continues in the old file. Call after InitLogging; any thread.
 absl::Status ReopenLog();
 
 }  // namespace genesis

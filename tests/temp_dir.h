@@ -8,7 +8,7 @@
 
 namespace genesis {
 
-// A folder for one test, removed at its end. Its path is short, because a unix socket's must be.
+// A folder for one test, removed at its end. Its path is short, as unix sockets require.
 class TempDir {
  public:
   TempDir() {

@@ -182,7 +182,7 @@ Arguments ParseArguments(const std::vector<std::string>& args, const Environment
   ReadFiles(environment, result);
   if (!result.show_version && !(result.show_help && result.command.empty())) CheckCommand(result);
   if (result.show_help && FindCommand(result.command) != nullptr) {
-    // "genesisctl job --help" needs no ID.
+    // "genesisctl job --help" needs no ID, so errors are dropped.
     result.errors.clear();
   }
   return result;

@@ -12,25 +12,25 @@ namespace genesis::cli {
 
 // The command line of genesisctl, parsed and checked against the command table.
 struct Arguments {
-  // --server, --token-file, --tls-ca, ... and GENESIS_SERVER, GENESIS_TOKEN, GENESIS_TLS_CA, ...
+  // From --server, --token-file, --tls-ca, ... or GENESIS_SERVER, GENESIS_TOKEN, ... if not given.
   DaemonAddress daemon;
   OutputFormat output = OutputFormat::kTable;
   std::string command;                // Empty if none was given.
-  std::vector<std::string> operands;  // Arguments of the command, such as a job id.
+  std::vector<std::string> operands;  // Arguments of the command, such as a job ID.
   // Keyed by long name without dashes: "state" -> {"RUNNING", "QUEUED"}; a switch has one "".
   std::map<std::string, std::vector<std::string>> options;
   bool show_help = false;
   bool show_version = false;
-  std::vector<std::string> errors;  // The other members are valid only if empty.
+  std::vector<std::string> errors;  // If not empty, the other members are invalid.
 
   bool Has(const std::string& option) const { return options.contains(option); }
-  // Returns the last value of `option`, "" if it was not given.
+  // Returns the last value of `option`; "" if it was not given.
   std::string Value(const std::string& option) const;
   // Returns all values of `option`.
   std::vector<std::string> Values(const std::string& option) const;
 };
 
-// `args` is argv without the program's name. Options may stand before or after the command.
+// Parses `args`, argv without the program name. Options may precede or follow the command.
 Arguments ParseArguments(const std::vector<std::string>& args, const Environment& environment);
 
 }  // namespace genesis::cli

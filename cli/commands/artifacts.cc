@@ -1,4 +1,4 @@
-// artifacts, artifact-download: outputs of a job other than checkpoints.
+// Commands artifacts, artifact-download: outputs of a job other than checkpoints.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using training::v1::Artifact;
 
-// Appends the missing bytes to `part`. An error of the file ends it.
+// Appends the missing bytes to `part`. An error of that file ends the download and sets `fault`.
 grpc::Status Receive(const Arguments& arguments, const std::string& part, Session& session,
                      std::string& fault) {
   training::v1::ReadArtifactRequest request;
@@ -70,7 +70,7 @@ ExitCode RunArtifacts(const Arguments& arguments, Session& session) {
 
 ExitCode RunArtifactDownload(const Arguments& arguments, Session& session) {
   const std::string& name = arguments.operands[1];
-  // The daemon's names are plain; it refuses a caller's "../x" afterwards.
+  // Drop folders from the default path. The daemon refuses names such as "../x" anyway.
   const std::string path =
       arguments.Has("file") ? arguments.Value("file") : fs::path(name).filename().string();
   const std::string part = path + ".part";

@@ -1,4 +1,4 @@
-// checkpoint, checkpoints, checkpoint-delete.
+// Commands checkpoint, checkpoints, checkpoint-delete.
 #include "absl/strings/str_cat.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/pages.h"
@@ -17,7 +17,7 @@ ExitCode RunCheckpoint(const Arguments& arguments, Session& session) {
   request.set_name(arguments.Value("name"));
   const std::string fault = JobIdFault(request.job_id());
   if (!fault.empty()) return ReportUsage(fault, session);
-  // The daemon responds when the file is durable; a large model on a slow disk takes long.
+  // The daemon responds when the file is durable, which takes long for a large model.
   constexpr absl::Duration kCheckpointTimeout = absl::Seconds(120);
   grpc::ClientContext context;
   SetDeadline(context, kCheckpointTimeout);

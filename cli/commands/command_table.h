@@ -9,18 +9,18 @@
 
 namespace genesis::cli {
 
-// One option. Long names are unique over all commands, so that an option may precede its command.
+// An option. Long names are unique over all commands, so that options may precede the command.
 struct OptionRow {
-  const char* name;        // "job-id" for --job-id.
-  const char* short_name;  // "f" for -f; "" for none.
-  const char* value;       // "FILE" in help; "" for a switch.
+  const char* name;        // E.g. "job-id" for --job-id.
+  const char* short_name;  // E.g. "f" for -f; "" for none.
+  const char* value;       // E.g. "FILE" in help; "" for a switch.
   const char* help;
 };
 
-// One command: what --help prints, what ParseArguments accepts, and what runs.
+// A command: what --help prints, what ParseArguments accepts, and the function that runs it.
 struct CommandRow {
   const char* name;
-  const char* operands;  // "ID", "[ID]" or "" in help.
+  const char* operands;  // E.g. "ID", "[ID]" or "" in help.
   size_t min_operands;
   size_t max_operands;
   const char* summary;
@@ -34,7 +34,7 @@ const std::vector<OptionRow>& GlobalOptions();
 // Returns nullptr if there is no such command.
 const CommandRow* FindCommand(const std::string& name);
 
-// Returns the help of `command`, or of all commands if it is empty.
+// Returns the help text of `command`, or of all commands if it is empty.
 std::string HelpText(const std::string& command);
 
 }  // namespace genesis::cli

@@ -10,8 +10,8 @@
 
 namespace genesis::cli {
 
-// The commands. Each checks what ParseArguments could not, makes its calls, prints the result to
-// session.out and errors to session.err. They share no state.
+// Run the commands. Each checks what ParseArguments could not check, makes its calls, prints the
+// result to session.out and errors to session.err. They share no state.
 ExitCode RunTrain(const Arguments& arguments, Session& session);
 ExitCode RunJobs(const Arguments& arguments, Session& session);
 ExitCode RunJob(const Arguments& arguments, Session& session);
@@ -39,20 +39,20 @@ ExitCode RunHistory(const Arguments& arguments, Session& session);
 ExitCode RunBackup(const Arguments& arguments, Session& session);
 ExitCode RunInfo(const Arguments& arguments, Session& session);
 ExitCode RunConfig(const Arguments& arguments, Session& session);
-// Checks the machine it runs on, which should be the daemon's. kFailure if there are problems.
+// Checks this machine, which should be the daemon's. Returns kFailure if there are problems.
 ExitCode RunDoctor(const Arguments& arguments, Session& session);
-// Makes no call, and does not return on success: exec replaces the program with the compile script.
+// Makes no call. Does not return on success, because exec replaces the program by the script.
 ExitCode RunCompile(const Arguments& arguments, Session& session);
-// Makes no call: the token's file is on the daemon's machine.
+// Makes no call, because the token file is on the daemon's machine.
 ExitCode RunToken(const Arguments& arguments, Session& session);
 
-// Watches the job until its final state, with its events if `events`. kOk if it SUCCEEDED,
-// kJobFailed if it FAILED, kFailure if it was cancelled or Ctrl-C ended the watch, otherwise as
-// ReportError.
+// Watches the job until its final state and prints its events if `events`. Returns kOk if it
+// SUCCEEDED, kJobFailed if it FAILED, kFailure if it was cancelled or Ctrl-C ended the watch,
+// otherwise the result of ReportError.
 ExitCode WatchJob(const std::string& job_id, bool events, Session& session);
 
-// Prints `message` as JSON or YAML; JSON of a stream is `compact`, one object per line. Returns
-// false if the output format is a table.
+// Prints `message` as JSON or YAML. For a stream, `compact` prints one JSON object per line.
+// Returns false, printing nothing, if the output format is a table.
 bool PrintMessage(const google::protobuf::Message& message, Session& session, bool compact = false);
 
 }  // namespace genesis::cli

@@ -1,4 +1,4 @@
-// compile: builds the compiled step of a job, offline.
+// Command compile: builds the compiled step of a job, offline.
 #include <signal.h>
 #include <unistd.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The same relative path in the build tree and after an install.
+// The relative path is the same in the build tree and after an install.
 fs::path ScriptPath() {
   return (fs::path(ProgramDir()) / "../share/genesis/compile/compile_step.py").lexically_normal();
 }
@@ -29,13 +29,13 @@ std::string PythonOf(const Arguments& arguments) {
   return ProcessEnvironment("GENESIS_PYTHON").value_or("python3");
 }
 
-// Replaces this program by exec, so that output, exit code and Ctrl-C are the script's. Returns the
-// error.
+// Replaces this program by exec, so that output, exit code and Ctrl-C are those of the script.
+// Returns errno on failure.
 int Become(std::vector<std::string> command) {
   std::vector<char*> argv;
   for (std::string& word : command) argv.push_back(word.data());
   argv.push_back(nullptr);
-  // A signal mask survives exec, and Ctrl-C is blocked here for the thread that waits for it.
+  // Signal masks survive exec, and SIGINT is blocked here, because a thread waits for it.
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);

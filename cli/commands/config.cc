@@ -1,4 +1,4 @@
-// config, token.
+// Commands config, token.
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -83,7 +83,7 @@ ExitCode RunToken(const Arguments& arguments, Session& session) {
   const std::string token = NewToken();
   const std::string line = absl::StrCat(name, " ", role, " ", FormatTokenHash(HashToken(token)));
   if (session.output != OutputFormat::kTable) {
-    // Names and roles contain nothing that JSON escapes, and JSON is valid YAML.
+    // Names and roles have no characters that JSON must escape, and JSON is valid YAML.
     session.out << "{\"token\": \"" << token << "\", \"line\": \"" << line << "\"}\n";
     return ExitCode::kOk;
   }

@@ -1,4 +1,4 @@
-// stats, info, backup, and the formatting of their output.
+// Commands stats, info, backup.
 #include <map>
 #include <vector>
 
@@ -19,7 +19,7 @@ using training::v1::StatsResponse;
 std::string YesNo(bool value) { return value ? "yes" : "no"; }
 
 std::string StatsText(const StatsResponse& stats) {
-  // Sorted, because the order of a protobuf map is random.
+  // Sorted, because the order of a protobuf map is unspecified.
   const std::map<std::string, int64_t> states(stats.jobs_by_state().begin(),
                                               stats.jobs_by_state().end());
   const std::string jobs = absl::StrJoin(states, ", ", [](std::string* out, const auto& entry) {
@@ -75,7 +75,7 @@ ExitCode RunStats(const Arguments&, Session& session) {
 }
 
 ExitCode RunBackup(const Arguments&, Session& session) {
-  // The daemon responds when the copy is on disk; a large store on a slow disk takes long.
+  // The daemon responds when the copy is on disk, which takes long for a large store.
   constexpr absl::Duration kBackupTimeout = absl::Seconds(600);
   grpc::ClientContext context;
   SetDeadline(context, kBackupTimeout);

@@ -1,4 +1,4 @@
-// datasets, dataset-delete.
+// Commands datasets, dataset-delete.
 #include "absl/strings/str_cat.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/pages.h"

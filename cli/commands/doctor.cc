@@ -1,4 +1,4 @@
-// doctor: why the daemon does not start or work as expected.
+// Command doctor: finds out why the daemon does not start or work as expected.
 #include <dlfcn.h>
 #include <google/protobuf/struct.pb.h>
 #include <sys/timex.h>
@@ -47,8 +47,8 @@ Variables OwnVariables() {
   return variables;
 }
 
-// Reads EnvironmentFile= as systemd.exec(5) does, except escapes: the last of two lines wins.
-// Returns false if there is no such file.
+// Reads an EnvironmentFile= as systemd does (systemd.exec(5)), except escapes. The last value of a
+// variable wins. Returns false if there is no such file.
 bool AddFile(const std::string& path, Variables& variables) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {

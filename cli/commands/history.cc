@@ -1,4 +1,4 @@
-// history.
+// Command history.
 #include <optional>
 #include <string>
 #include <utility>
@@ -31,10 +31,10 @@ constexpr char kCsvHeader[] =
     "overflow_steps,overflow_rate,fp16_enabled,memory_allocated_bytes,samples_per_second,state,"
     "divergence_ratio,held_out_loss,divergences\n";
 
-// Parses "7d"; InfiniteDuration for "all", nullopt otherwise.
+// Parses an age such as "7d". Returns InfiniteDuration for "all", nullopt if it is invalid.
 std::optional<absl::Duration> ParseAge(const std::string& text) {
   if (text == "all") return absl::InfiniteDuration();
-  // Digits and one letter.
+  // Require digits and one letter.
   if (text.find_first_not_of("0123456789") != text.size() - 1) return std::nullopt;
   constexpr std::pair<char, int64_t> kUnits[] = {
       {'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}, {'w', 604800}};
@@ -53,7 +53,7 @@ std::string ModeText(const HistoryRow& row, const char* none) {
   return row.mode() == training::v1::PRECISION_MODE_UNSPECIFIED ? none : PrecisionName(row.mode());
 }
 
-// Formats a value as `sqlite3 -csv` does: empty if it was not measured.
+// Formats a row as `sqlite3 -csv` does: values that were not measured are empty.
 std::string CsvLine(const HistoryRow& row) {
   const auto real = [](bool measured, double value) {
     return measured ? FormatNumber(value) : std::string();

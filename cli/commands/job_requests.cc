@@ -1,4 +1,4 @@
-// pause, resume, cancel, update, delete: requests about one job.
+// Commands pause, resume, cancel, update, delete: requests for one job.
 #include <string>
 
 #include "absl/strings/numbers.h"
@@ -12,7 +12,7 @@
 namespace genesis::cli {
 namespace {
 
-// Makes a call that takes a job id and returns the job.
+// Makes a call that takes a job ID and returns the job.
 template <typename Request, typename Response>
 ExitCode Ask(Request request, const Arguments& arguments, Session& session,
              grpc::Status (training::v1::TrainingService::StubInterface::*method)(

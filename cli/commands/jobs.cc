@@ -1,4 +1,4 @@
-// jobs, job.
+// Commands jobs, job.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -25,7 +25,7 @@ namespace {
 using training::v1::Job;
 using training::v1::JobState;
 
-// Accepts RUNNING or running; returns JOB_STATE_UNSPECIFIED if there is no such state.
+// Parses a state such as RUNNING or running; JOB_STATE_UNSPECIFIED if there is no such state.
 JobState ParseState(const std::string& text) {
   JobState state = training::v1::JOB_STATE_UNSPECIFIED;
   training::v1::JobState_Parse("JOB_STATE_" + absl::AsciiStrToUpper(text), &state);
@@ -40,7 +40,7 @@ std::string StateFault(const std::string& text) {
   return absl::StrCat("--state is ", QuoteValue(text), "; accepted: ", absl::StrJoin(names, ", "));
 }
 
-// Sets owner, labels, prefix and order; returns the error, or "".
+// Sets owner, labels, prefix and order. Returns "", or the error.
 std::string SetFilters(const Arguments& arguments, training::v1::ListJobsRequest& request) {
   request.set_owner(arguments.Value("owner"));
   request.set_id_prefix(arguments.Value("id-prefix"));
@@ -117,7 +117,7 @@ std::string JobDetails(const Job& job) {
   return FormatPairs(pairs);
 }
 
-// Returns one line per rank; empty for a job of one process.
+// Returns one line per rank; empty for a single-process job.
 std::string RankDetails(const Job& job) {
   if (job.ranks().empty()) return "";
   Table table({">RANK", "WORKER", "DEVICE", ">STEP", ">STEP TIME", ">WAITS", "NOTE"});
@@ -134,7 +134,7 @@ std::string RankDetails(const Job& job) {
   return table.ToString();
 }
 
-// Returns the lines about the job's end, without the state, which the details already have.
+// Returns the lines about the job's end, except its state, which the details already contain.
 std::string EndDetails(const Job& job) {
   const std::string end = RenderEnd(job);
   return end.substr(end.find('\n') + 1);

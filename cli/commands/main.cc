@@ -1,4 +1,4 @@
-// genesisctl: the command line of the daemon. See cli/commands/command_table.cc for its commands.
+// genesisctl: the daemon's command line. Its commands are in cli/commands/command_table.cc.
 #include <grpcpp/grpcpp.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ int TerminalWidth() {
 }
 
 ExitCode Connect(const Arguments& arguments) {
-  // Created before gRPC starts its threads, which must not receive the signal.
+  // Created before gRPC starts its threads, because these must not receive SIGINT.
   static Interrupt interrupt;
   StartSignalThread(interrupt);
   const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenChannel(arguments.daemon);

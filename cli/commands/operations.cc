@@ -1,4 +1,4 @@
-// workers, drain-worker, precision.
+// Commands workers, drain-worker, precision.
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -62,7 +62,7 @@ ExitCode ShowPolicy(Session& session) {
   return ExitCode::kOk;
 }
 
-// Returns UNSPECIFIED if there is no such word.
+// Parses the value of an option; UNSPECIFIED if it is unknown.
 PolicyApplication ParseApplication(const std::string& text) {
   if (text.empty() || text == "new-attempts") return training::v1::POLICY_APPLICATION_NEW_ATTEMPTS;
   if (text == "next-step") return training::v1::POLICY_APPLICATION_NEXT_STEP;

@@ -7,11 +7,11 @@
 
 namespace genesis::cli {
 
-// Reads every page of a list call (AIP-158) into `all`. `list` is the stub's method, as
-// (ClientContext*, const Request&, Response*) -> Status. Stops at the first error.
+// Reads all pages of a list call (AIP-158) into `all`. `list` is the stub's method,
+// (ClientContext*, const Request&, Response*) -> Status. Returns the first error.
 template <typename Request, typename Response, typename List>
 grpc::Status ReadAllPages(Request request, List list, Response* all) {
-  request.set_page_size(100);  // Well below gRPC's 4 MiB, whatever the entries contain.
+  request.set_page_size(100);  // Keeps responses well below gRPC's 4 MiB.
   do {
     grpc::ClientContext context;
     SetDeadline(context, kCallTimeout);

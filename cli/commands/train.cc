@@ -1,4 +1,4 @@
-// train, watch.
+// Commands train, watch.
 #include <google/protobuf/util/message_differencer.h>
 
 #include <filesystem>
@@ -32,7 +32,7 @@ absl::StatusOr<JobSpec> ReadSpec(const std::string& file, Session& session) {
 }
 
 // Uploads the files that `spec` names, relative to the job file's folder, and replaces their paths
-// with the daemon's. A path that is not a local file stays, because the daemon may have it.
+// by the daemon's. A path that is not a local file is kept, because the daemon may have it.
 grpc::Status UploadFiles(const std::string& job_file, JobSpec& spec, Session& session) {
   const std::filesystem::path folder = std::filesystem::path(job_file).parent_path();
   for (const JobPath& each : PathsOf(spec)) {
@@ -81,7 +81,7 @@ ExitCode EndOfWatch(const Job& job, Session& session) {
   }
 }
 
-// Prints as JSON or YAML the job alone, or the whole message if events are requested.
+// Prints an update. As JSON or YAML, prints only the job unless events are requested.
 void PrintUpdate(const training::v1::WatchJobResponse& update, bool events, ProgressLine& line,
                  Session& session) {
   if (session.output == OutputFormat::kTable) {
@@ -115,7 +115,7 @@ ExitCode WatchJob(const std::string& job_id, bool events, Session& session) {
   training::v1::WatchJobResponse response;
   Job job;
   while (stream->Read(&response)) {
-    // Without `events`, a message that only carries events changes nothing.
+    // Unless events are requested, skip messages in which only events changed.
     if (!events && MessageDifferencer::Equals(job, response.job())) continue;
     job = response.job();
     if (!events) response.clear_events();
@@ -169,7 +169,7 @@ ExitCode RunTrain(const Arguments& arguments, Session& session) {
   const bool watch = arguments.Has("watch");
   if (session.output == OutputFormat::kTable) {
     PrintAccepted(response.job(), request.validate_only(), session);
-  } else if (!watch) {  // The watch starts with the same job.
+  } else if (!watch) {  // The watch prints the job too.
     PrintMessage(response.job(), session);
   }
   session.out << std::flush;

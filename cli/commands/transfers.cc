@@ -1,4 +1,4 @@
-// checkpoint-download, checkpoint-import, upload: files to and from the daemon.
+// Commands checkpoint-download, checkpoint-import, upload: files to and from the daemon.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using training::v1::Checkpoint;
 
-// Limit for a dead link; a large file on a slow one takes hours.
+// Timeout for a dead connection. A large file over a slow one takes hours.
 constexpr absl::Duration kTransferTimeout = absl::Hours(24);
 constexpr size_t kPieceBytes = size_t{1} << 20;
 
@@ -28,7 +28,7 @@ std::string FileFault(const std::string& path) {
   return absl::StrCat(Printable(path), ": ", std::strerror(errno));
 }
 
-// Size and CRC-32C of a file.
+// The size and CRC-32C of a file.
 struct Content {
   int64_t size = 0;
   uint32_t crc32c = 0;
@@ -47,8 +47,8 @@ std::optional<Content> ReadContent(const std::string& path) {
   return content;
 }
 
-// Appends the data from the daemon to `part`, starting at its end. The record comes with the first
-// message. An error of the file is reported immediately and ends the call.
+// Downloads to `part`, starting at its end. The record comes with the first message. An error of
+// the file sets `fault` immediately and ends the call.
 grpc::Status Receive(const std::string& id, const std::string& part, Session& session,
                      Checkpoint& record, std::string& fault) {
   std::error_code error;
@@ -75,7 +75,7 @@ grpc::Status Receive(const std::string& id, const std::string& part, Session& se
   return reader->Finish();
 }
 
-// Returns why the received file is not the checkpoint; "" if it is.
+// Returns "" if the received file is the checkpoint, otherwise how it differs.
 std::string CompareWithRecord(const std::string& part, const Checkpoint& record) {
   const std::optional<Content> content = ReadContent(part);
   if (!content) return FileFault(part);
@@ -113,7 +113,7 @@ ExitCode RunCheckpointDownload(const Arguments& arguments, Session& session) {
                                       Printable(id), "; it was removed: repeat the command"),
                          session);
     }
-    // Nothing was received, so no file is left.
+    // If nothing was received, leave no empty file.
     if (fs::file_size(part, error) == 0) fs::remove(part, error);
     return ReportError(status, session);
   }
@@ -145,7 +145,7 @@ ExitCode RunCheckpointImport(const Arguments& arguments, Session& session) {
   message.set_crc32c(content->crc32c);
   std::ifstream file(path, std::ios::binary);
   std::string piece(kPieceBytes, '\0');
-  // The first message has size and checksum, even for an empty file.
+  // The first message has size and checksum, so it is sent even for an empty file.
   for (bool first = true; file; first = false) {
     file.read(piece.data(), static_cast<std::streamsize>(piece.size()));
     if (file.gcount() == 0 && !first) break;

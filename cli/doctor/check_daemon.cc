@@ -10,7 +10,7 @@ namespace genesis::cli {
 namespace {
 
 constexpr char kDaemon[] = "daemon";
-// The threshold of the alert FP16HighOverflowRate.
+// Same threshold as the alert FP16HighOverflowRate.
 constexpr double kHighOverflow = 0.1;
 
 Finding CheckOverflow(const training::v1::StatsResponse& stats) {

@@ -17,8 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kGpu[] = "gpu";
-// The first driver with CUDA 13, for which the LibTorch of this version is built: CUDA 13.0 release
-// notes, table "CUDA Toolkit and Corresponding Driver Versions".
+// The first driver that supports CUDA 13, for which this version's LibTorch is built. Source: CUDA
+// 13.0 release notes, table "CUDA Toolkit and Corresponding Driver Versions".
 constexpr int kOldestDriver = 580;
 
 std::string FirstLine(const fs::path& path) {
@@ -28,7 +28,7 @@ std::string FirstLine(const fs::path& path) {
   return line;
 }
 
-// Counts NVIDIA's display and 3D controllers on the PCI bus, with or without a driver.
+// Counts NVIDIA's display and 3D controllers on the PCI bus, even without a driver.
 int CountOnBus(const std::string& sys) {
   int count = 0;
   std::error_code none;
@@ -39,8 +39,8 @@ int CountOnBus(const std::string& sys) {
   return count;
 }
 
-// Returns "580.65.06" of "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27
-// ..."; the open module has "... Open Kernel Module for x86_64  580.65.06  Release Build ...".
+// Returns "580.65.06" from "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27
+// ..." or from the open module's "... Open Kernel Module for x86_64  580.65.06  Release Build ...".
 std::string DriverVersion(const std::string& proc) {
   const std::vector<std::string> words =
       absl::StrSplit(FirstLine(proc + "/driver/nvidia/version"), ' ', absl::SkipEmpty());

@@ -20,7 +20,7 @@ namespace {
 
 constexpr char kPorts[] = "ports";
 
-// Returns 0 if a listener could be bound, otherwise errno; nullopt if the host has no address.
+// Returns 0 if the address can be bound, otherwise errno; nullopt if the host has no address.
 std::optional<int> TryBind(const HostPort& address) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
@@ -39,7 +39,7 @@ std::optional<int> TryBind(const HostPort& address) {
   return error;
 }
 
-// Returns the pid of the daemon that uses this data folder and listens on the port; 0 for none.
+// Returns the pid of the daemon with this data folder if it listens on the port; 0 for none.
 int HolderOf(const std::string& data_dir, const std::string& protocol, int port) {
   std::ifstream file(data_dir + "/run/endpoints");
   bool listens = false;

@@ -15,7 +15,7 @@ constexpr char kSettings[] = "settings";
 constexpr char kPrecision[] = "precision";
 constexpr char kEnvironment[] = "environment";
 
-// Variables read by genesisctl, or by the scripts that build and install.
+// Variables that genesisctl, or the scripts that build and install it, read.
 constexpr const char* kOthers[] = {"GENESIS_CONFIG",  "GENESIS_SERVER",     "GENESIS_TOKEN_FILE",
                                    "GENESIS_TOKEN",   "GENESIS_TLS_CA",     "GENESIS_TLS_CERT",
                                    "GENESIS_TLS_KEY", "GENESIS_BUILD_JOBS", "GENESIS_LIBTORCH"};

@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kStorage[] = "storage";
-// Below the first the next checkpoints may fail; below the second the operator should check.
+// Below kTooFew bytes, the next checkpoints may fail; below kLowShare, the operator should check.
 constexpr int64_t kTooFew = int64_t{1} << 30;
 constexpr double kLowShare = 0.1;
 // Magic numbers from linux/magic.h and the file systems' own headers.
@@ -26,7 +26,7 @@ constexpr int64_t kCifs = 0xFF534D42;
 constexpr int64_t kSmb2 = 0xFE534D42;
 constexpr int64_t kOverlay = 0x794c7630;
 
-// Returns the folder, or its nearest existing parent: the daemon creates the rest.
+// Returns the folder or its nearest existing parent, below which the daemon creates the rest.
 fs::path Nearest(fs::path path) {
   std::error_code none;
   while (!fs::exists(path, none) && path.has_relative_path()) path = path.parent_path();

@@ -14,9 +14,9 @@
 namespace genesis::cli {
 namespace {
 
-// Files for the store, logs and workers, in addition to one per connection.
+// Files for the store, logs and workers, not counting one per connection.
 constexpr int64_t kFilesBesides = 512;
-// Enough for two workers with LibTorch, one that trains and one spare, before any model.
+// Memory of two workers with LibTorch (one training, one spare), without models.
 constexpr int64_t kLeastMemory = int64_t{2} << 30;
 
 Finding CheckFiles(int most_connections) {
@@ -34,7 +34,7 @@ Finding CheckFiles(int most_connections) {
                    "connections"));
 }
 
-// Returns the memory of the machine, or the limit of the control group, whichever is less.
+// Returns the smaller of the machine's memory and the limit of the control group, in bytes.
 int64_t Memory(const Host& host) {
   int64_t bytes = 0;
   std::ifstream meminfo(host.proc + "/meminfo");

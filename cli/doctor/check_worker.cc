@@ -20,8 +20,8 @@ namespace {
 constexpr char kWorker[] = "libtorch";
 
 struct Outcome {
-  int status = -1;     // Status of waitpid; -1 if it could not be started.
-  std::string output;  // Both streams; or why it could not be started.
+  int status = -1;     // From waitpid; -1 if it could not be started.
+  std::string output;  // stdout and stderr, or why it could not be started.
 };
 
 Outcome Run(const std::string& program, const char* argument) {

@@ -9,11 +9,11 @@
 #include "config/settings/settings.h"
 #include "genesis/training/v1/training_service.grpc.pb.h"
 
-// The checks of genesisctl doctor. Each checks one thing, changes nothing, and adds a fix to every
-// finding that is not good.
+// The checks of genesisctl doctor. Each checks one thing without changing anything, and returns
+// findings. Every finding that is not good has a fix.
 namespace genesis::cli {
 
-// The places from which a machine is inspected; tests replace them.
+// The folders and functions by which a machine is inspected. Tests replace them.
 struct Host {
   std::string proc = "/proc";
   std::string sys = "/sys";
@@ -23,26 +23,26 @@ struct Host {
   std::function<bool()> clock_is_synchronised;
 };
 
-// Checks for values that are unreadable or inconsistent, for the gate, and for names that are
-// nearly those of variables. `variables` are the names of all that are set.
+// Checks for invalid or inconsistent settings, for the gate, and for misspelled names in
+// `variables`, which are the names of all environment variables that are set.
 Findings CheckSettings(const LoadedSettings& loaded, const std::vector<std::string>& variables);
 
-// The GPUs on the bus, their driver, its libraries, the rights to use it.
+// Checks the GPUs on the PCI bus, their driver, its libraries, and the permission to use them.
 Findings CheckGpu(const Host& host);
 
-// Starts the worker program, which shows that LibTorch is found and on what device it would train.
+// Starts the worker, which shows whether LibTorch is found and on which device it would train.
 Findings CheckWorker(const Settings& settings);
 
-// Room, kind of file system and rights of each folder that the daemon writes to.
+// Checks free space, file system and permissions of each folder that the daemon writes to.
 Findings CheckStorage(const Settings& settings);
 
-// Each address can be listened on, or a daemon of this data folder holds it.
+// Checks that each address can be bound, or is in use by a daemon with this data folder.
 Findings CheckPorts(const Settings& settings);
 
-// Open files, memory, synchronised clock.
+// Checks the limit of open files, memory, and clock synchronization.
 Findings CheckSystem(const Settings& settings, const Host& host);
 
-// The daemon that answers: its readiness, and its overflow rate.
+// Checks the running daemon: its readiness and its overflow rate.
 Findings CheckDaemon(training::v1::TrainingService::StubInterface& service,
                      const std::string& server);
 

@@ -5,17 +5,17 @@
 
 namespace genesis::cli {
 
-// A finding of doctor about one thing.
+// The result of a check of doctor.
 struct Finding {
   enum class Level {
     kGood,
-    kNote,     // Works, but the operator should know.
-    kProblem,  // Something does not work, or will not for long.
+    kNote,     // Works, but with a caveat.
+    kProblem,  // Does not work, or soon will not.
   };
   Level level = Level::kGood;
-  std::string about;  // "gpu", "disk": shared by the checks of one thing.
+  std::string about;  // E.g. "gpu", "disk"; several findings may share it.
   std::string text;   // The finding, with its numbers.
-  std::string fix;    // The fix; empty for kGood.
+  std::string fix;    // How to fix it; empty for kGood.
 };
 
 using Findings = std::vector<Finding>;
@@ -24,7 +24,7 @@ Finding Good(std::string about, std::string text);
 Finding Note(std::string about, std::string text, std::string fix);
 Finding Problem(std::string about, std::string text, std::string fix);
 
-// "ok", "note" or "problem".
+// Returns "ok", "note" or "problem".
 const char* LevelName(Finding::Level level);
 
 }  // namespace genesis::cli

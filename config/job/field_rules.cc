@@ -25,7 +25,7 @@ bool IsWhole(const FieldDescriptor& field) {
          field.cpp_type() == FieldDescriptor::CPPTYPE_INT64;
 }
 
-// Whole numbers up to 2^53 are exact; those beyond are within every unbounded range.
+// Returns the number as a double. It is exact up to 2^53; larger ones are in any unbounded range.
 double NumberIn(const Message& message, const FieldDescriptor& field) {
   const Reflection& fields = *message.GetReflection();
   switch (field.cpp_type()) {
@@ -52,7 +52,7 @@ void SetNumber(Message& message, const FieldDescriptor& field, double value) {
 
 bool IsGiven(const Message& message, const FieldDescriptor& field) {
   const bool set = message.GetReflection()->HasField(message, &field);
-  // HasField is true for -0.0 in a field without presence.
+  // HasField returns true for -0.0 in a field without presence.
   if (!set || field.has_presence() || field.enum_type() != nullptr) return set;
   return NumberIn(message, field) != 0;
 }
@@ -64,12 +64,12 @@ bool IsAccepted(const FieldRule& rule, double value) {
          (!rule.has_most() || value <= rule.most()) && (!rule.has_below() || value < rule.below());
 }
 
-// Formats 1e12 as 1000000000000, as a user writes it in a job file.
+// Formats a number as users write it in a job file: 1000000000000, not 1e12.
 std::string Number(const FieldDescriptor& field, double value) {
   return IsWhole(field) ? absl::StrCat(static_cast<int64_t>(value)) : FormatNumber(value);
 }
 
-// Formats the value as the user wrote it, even beyond 2^53.
+// Formats the value as the user wrote it, even above 2^53.
 std::string ValueText(const Message& message, const FieldDescriptor& field) {
   const Reflection& fields = *message.GetReflection();
   return field.cpp_type() == FieldDescriptor::CPPTYPE_INT64
@@ -97,7 +97,7 @@ std::string RangeText(const FieldDescriptor& field, const FieldRule& rule) {
   return "";
 }
 
-// Returns an enum value's name as in a job file, without the common prefix.
+// Returns the name of an enum value as in a job file, without the enum's prefix.
 std::string ShortName(const EnumDescriptor& type, const std::string& name) {
   const std::string zero = type.FindValueByNumber(0)->name();
   return name.substr(zero.size() - std::string("UNSPECIFIED").size());

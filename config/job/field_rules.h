@@ -7,30 +7,30 @@
 #include "config/job/faults.h"
 #include "genesis/training/v1/field_rule.pb.h"
 
-// Defaults and ranges of the fields of a job file, as field_rule.proto declares them beside each
-// field. Each function handles the fields of one message, not of messages inside it.
+// Defaults and ranges of the fields of a job file, as declared in field_rule.proto and job.proto.
+// Each function handles the fields of one message, not of messages nested in it.
 namespace genesis {
 
-// Sets the missing fields that have a default of their own.
+// Sets each missing field that has a default.
 void FillDefaults(google::protobuf::Message& message);
 
-// Adds an error for each number out of its range. `path` names the message, "" the whole job.
+// Adds an error for each number out of range. `path` is the message's path, "" for the whole job.
 void CheckRanges(const std::string& path, const google::protobuf::Message& message, Faults& faults);
 
-// Returns nullptr for a field without a rule.
+// Returns the field's rule; nullptr if it has none.
 const training::v1::FieldRule* RuleOf(const google::protobuf::FieldDescriptor& field);
 
-// Returns the accepted numbers: "1 to 65536", ">= 1", "a finite number > 0, or -1 for no clipping";
-// "" for any.
+// Returns the accepted numbers, e.g. "1 to 65536", ">= 1", or "a finite number > 0, or -1 for no
+// clipping"; "" for any.
 std::string AcceptedText(const google::protobuf::FieldDescriptor& field);
 
-// Returns "128", "ADAMW"; "" for a field without a default of its own.
+// Returns the default, e.g. "128" or "ADAMW"; "" if the field has none.
 std::string DefaultText(const google::protobuf::FieldDescriptor& field);
 
-// Returns "Default 60. Accepted: 1 to 86400. Unit: seconds."; "" for a field without a rule.
+// Returns "Default 60. Accepted: 1 to 86400. Unit: seconds."; "" if the field has no rule.
 std::string RuleText(const google::protobuf::FieldDescriptor& field);
 
-// Returns the page docs/job_fields.md.
+// Returns the text of docs/job_fields.md.
 std::string JobFieldsPage();
 
 }  // namespace genesis

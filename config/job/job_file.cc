@@ -14,7 +14,7 @@ namespace {
 
 using training::v1::JobSpec;
 
-// Returns true if an error of `path`, of a field below it or of a group above it was reported.
+// Returns true if an error was reported for `path`, a field below it or a group above it.
 bool AlreadyReported(const std::string& path, const std::set<std::string>& faulty) {
   return std::any_of(faulty.begin(), faulty.end(), [&path](const std::string& other) {
     return path == other || absl::StartsWith(path, other + ".") ||
@@ -22,7 +22,7 @@ bool AlreadyReported(const std::string& path, const std::set<std::string>& fault
   });
 }
 
-// Sets the location of `error` to its field, or to the innermost group above it in the file.
+// Sets the location of `error` to that of its field, or of the innermost enclosing group.
 void Locate(const YamlReading& reading, FieldError& error) {
   for (std::string path = error.path; !path.empty();) {
     const auto place = reading.places.find(path);
@@ -36,7 +36,7 @@ void Locate(const YamlReading& reading, FieldError& error) {
   }
 }
 
-// Sorts by position in the file; errors without one come last.
+// Sorts by position in the file. Errors without a position come last.
 void Sort(std::vector<FieldError>& errors) {
   std::stable_sort(errors.begin(), errors.end(), [](const FieldError& a, const FieldError& b) {
     if ((a.line == 0) != (b.line == 0)) return b.line == 0;

@@ -7,15 +7,15 @@
 
 namespace genesis {
 
-// Parses a job file: YAML whose keys are the fields of JobSpec as in job.proto; enum values without
-// their prefix (mode: MIXED_BF16). Returns all errors together, including those of ValidateJobSpec,
-// as INVALID_ARGUMENT, one per line in the order of the file, each with file, line, column, value
-// and what is accepted; an unknown key comes with the nearest known one. `file` is used in messages
-// only.
+// Parses a job file: YAML whose keys are the fields of JobSpec in job.proto, with enum values
+// without their prefix (mode: MIXED_BF16). INVALID_ARGUMENT contains all errors, including
+// those of ValidateJobSpec, one per line in the order of the file, each with file, line,
+// column, value and what is accepted. An error about an unknown key suggests the nearest known
+// one. `file` is used in messages only.
 absl::StatusOr<training::v1::JobSpec> ParseJobFile(const std::string& yaml,
                                                    const std::string& file);
 
-// Reads the file and parses it. NOT_FOUND, PERMISSION_DENIED, or as above.
+// Reads the file and parses it. NOT_FOUND, PERMISSION_DENIED, or an error of ParseJobFile.
 absl::StatusOr<training::v1::JobSpec> ReadJobFile(const std::string& path);
 
 }  // namespace genesis

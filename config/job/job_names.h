@@ -6,13 +6,13 @@
 
 namespace genesis {
 
-// Returns "RUNNING": the enum's name without its prefix; the number for a value of a newer program.
+// Returns the name without prefix, "RUNNING"; the number for a value of a newer version.
 std::string JobStateName(training::v1::JobState state);
 
-// Returns "NON_FINITE", likewise.
+// Returns the name without prefix, "NON_FINITE"; the number for a value of a newer version.
 std::string FailureCauseName(training::v1::FailureCause cause);
 
-// Returns true for SUCCEEDED, FAILED, CANCELLED, which a job never leaves.
+// Returns true for SUCCEEDED, FAILED and CANCELLED, which a job never leaves.
 bool IsFinal(training::v1::JobState state);
 
 }  // namespace genesis

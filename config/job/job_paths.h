@@ -7,15 +7,15 @@
 
 namespace genesis {
 
-// A field of a job specification that names a path below the dataset root.
+// A field of a job specification that contains a path below the dataset root.
 struct JobPath {
-  std::string field;  // "dataset.trajectories.path"
+  std::string field;  // E.g. "dataset.trajectories.path".
   std::string* path;
-  bool folder = false;  // Names a folder, not a file.
+  bool folder = false;  // True for a folder, false for a file.
 };
 
-// Returns the paths that `spec` names, in the order of job.proto; they point into it. Empty
-// optional ones are left out.
+// Returns the paths in `spec`, in the order of job.proto, as pointers into it. Empty
+// optional paths are left out.
 std::vector<JobPath> PathsOf(training::v1::JobSpec& spec);
 
 }  // namespace genesis

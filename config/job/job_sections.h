@@ -8,9 +8,9 @@
 #include "config/job/job_spec.h"
 #include "genesis/training/v1/job.pb.h"
 
-// The sections of a job file, each in its own file (job_spec_<section>.cc). Fill sets the defaults;
-// Check finds every error: of single fields by their rule in the proto (field_rules.h), and
-// conflicts between fields and sections.
+// The sections of a job file, each in its own file (job_spec_<section>.cc). Fill sets defaults.
+// Check finds all errors: single fields that violate their rule in the proto (field_rules.h), and
+// conflicts between fields and between sections.
 namespace genesis {
 
 void FillModel(training::v1::JobSpec& spec);
@@ -20,22 +20,22 @@ void CheckModel(const training::v1::JobSpec& spec, Faults& faults);
 void FillDataset(training::v1::JobSpec& spec);
 void CheckDataset(const training::v1::JobSpec& spec, Faults& faults);
 
-// training, evaluation, optimizer, checkpoint and trace. Call after FillModel.
+// Sections training, evaluation, optimizer, checkpoint and trace. Call after FillModel.
 void FillTraining(training::v1::JobSpec& spec);
 void CheckTraining(const training::v1::JobSpec& spec, Faults& faults);
 
-// Call after FillTraining, whose use_ddp implies several ranks.
+// Call after FillTraining, because use_ddp implies several ranks.
 void FillDistributed(training::v1::JobSpec& spec);
 void CheckDistributed(const training::v1::JobSpec& spec, Faults& faults);
 
-// precision and rehearsals.
+// Sections precision and rehearsals.
 void FillPrecision(training::v1::JobSpec& spec, const LossScaleSettings& loss_scale);
 void CheckPrecision(const training::v1::JobSpec& spec, Faults& faults);
 
-// scheduling and start_from_checkpoint.
+// Section scheduling, and start_from_checkpoint.
 void FillScheduling(training::v1::JobSpec& spec);
 void CheckScheduling(const training::v1::JobSpec& spec, Faults& faults);
-// The part of it that UpdateJob accepts too; `path` names the field.
+// Checks labels, as UpdateJob does too. `path` is the path of the field.
 void CheckLabels(const std::string& path,
                  const google::protobuf::Map<std::string, std::string>& labels, Faults& faults);
 

@@ -13,8 +13,8 @@ namespace genesis {
 using training::v1::JobSpec;
 
 JobSpec WithDefaults(JobSpec spec, const LossScaleSettings& loss_scale) {
-  // An exported module's file may accept only one batch size, which the worker reads there. A batch
-  // that may shrink needs a size now.
+  // The file of an exported module may accept only one batch size, which the worker reads from it.
+  // If the batch may shrink, its size is needed now.
   const bool size_is_of_file = spec.model().has_exported() && spec.training().batch_size() == 0 &&
                                !spec.scheduling().shrink_on_out_of_memory();
   FillModel(spec);
@@ -29,7 +29,7 @@ JobSpec WithDefaults(JobSpec spec, const LossScaleSettings& loss_scale) {
 }
 
 std::vector<FieldError> ValidateJobSpec(const JobSpec& spec) {
-  // Before any loop over values: a list may be as long as a message.
+  // Must precede any loop over values, because a list may fill the whole message.
   std::vector<FieldError> too_long = CheckSizes(spec);
   if (!too_long.empty()) return too_long;
   Faults faults(CheckEnums(spec));

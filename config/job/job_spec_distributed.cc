@@ -1,4 +1,4 @@
-// The section distributed: how several processes train one job.
+// The section distributed: several processes that train one job.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -14,7 +14,7 @@ using training::v1::JobSpec;
 
 namespace {
 
-// A cluster receives a number of workers, and provides all of them or none.
+// Checks a job whose workers a cluster starts: it starts a fixed number of them, all or none.
 void CheckSubmitted(const JobSpec& spec, Faults& faults) {
   const std::string launcher = LauncherName(LauncherOf(spec));
   if (spec.training().use_ddp() && spec.distributed().ranks() == 0) {
@@ -65,7 +65,7 @@ bool IsSubmitted(const JobSpec& spec) {
 }
 
 void FillDistributed(JobSpec& spec) {
-  // A job of one process has no such section.
+  // A single-process job has no such section.
   if (!spec.has_distributed() && !spec.training().use_ddp()) return;
   FillDefaults(*spec.mutable_distributed());
 }

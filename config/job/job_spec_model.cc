@@ -18,7 +18,7 @@ using training::v1::TransformerSpec;
 
 namespace {
 
-// A setting made meaningless by another one is a mistake in one of two places.
+// Adds an error for a field that another one makes meaningless: one of them must be a mistake.
 void AddUnused(const char* path, const std::string& value, const std::string& because,
                Faults& faults) {
   faults.Add(path, "",
@@ -26,7 +26,7 @@ void AddUnused(const char* path, const std::string& value, const std::string& be
                           ", which does not use it; remove one of the two"));
 }
 
-// Returns the kind of the dataset, as in the job file; empty if none is given.
+// Returns the kind of dataset as in the job file; empty if none is given.
 std::string DatasetKind(const DatasetSpec& dataset) {
   switch (dataset.kind_case()) {
     case DatasetSpec::kTrajectories:
@@ -91,7 +91,7 @@ void CheckTransformer(const JobSpec& spec, Faults& faults) {
   }
 }
 
-// Each half gets defaults only for its own fields, so that a user's fields for the other one show.
+// Fills only fields of the chosen part, so that fields set for the other part are noticed.
 void FillRadioUnet(RadioUnetSpec& model) {
   FillDefaults(model);
   if (model.channel_multipliers().empty()) {
@@ -145,7 +145,7 @@ void CheckExported(const JobSpec& spec, Faults& faults) {
                    "a file that genesis.export of Python wrote", {".pt2"});
 }
 
-// Excludes tokens, because the length of an example would be undefined.
+// Excludes dataset.tokens, because the length of an example would be undefined.
 std::vector<std::string> AnyExamples() {
   return {"dataset.arrays", "dataset.trajectories", "dataset.replay",
           "dataset.synthetic.trajectories", "dataset.synthetic.maps"};

@@ -14,8 +14,8 @@ using training::v1::PrecisionSpec;
 
 namespace {
 
-// Returns true if the mode may end up with a loss scale: explicitly FP16, by default, or as AUTO's
-// choice.
+// Returns true if the mode may use a loss scale: because it is FP16, by default,
+// or as the choice of AUTO.
 bool MayScaleLoss(PrecisionMode mode) {
   return mode != training::v1::PRECISION_MODE_FP32 && mode != training::v1::PRECISION_MODE_BF16 &&
          mode != training::v1::PRECISION_MODE_MIXED_BF16;
@@ -28,8 +28,8 @@ bool Names(const PrecisionSpec& precision, PrecisionMode mode) {
   return false;
 }
 
-// A loss scale with a mode that has none: one of the two is a mistake, and only the user can decide
-// which, so both places are named.
+// Reports a loss scale with a mode that has none. Both fields are named, because only the user can
+// decide which of them is the mistake.
 void CheckLossScaleConflicts(const PrecisionSpec& precision, Faults& faults) {
   const auto check = [&](const char* path, double value) {
     if (value == 0) return;
@@ -195,7 +195,7 @@ void FillPrecision(JobSpec& spec, const LossScaleSettings& loss_scale) {
 
 void CheckPrecision(const JobSpec& spec, Faults& faults) {
   const PrecisionSpec& precision = spec.precision();
-  // Already reported; dependent checks are skipped.
+  // An invalid mode has been reported already, so checks that depend on it are skipped.
   if (!training::v1::PrecisionMode_IsValid(precision.mode())) return;
   const bool scaled = MayScaleLoss(precision.mode()) ||
                       Names(precision, training::v1::PRECISION_MODE_FP16) ||

@@ -1,4 +1,4 @@
-// The section scheduling: how a job shares the machine.
+// The section scheduling: how jobs share the machine.
 #include <algorithm>
 #include <string>
 
@@ -17,7 +17,7 @@ constexpr int kMaxLabels = 64;
 constexpr size_t kLongestName = 63;
 constexpr size_t kLongestLabelValue = 255;
 
-// Accepts 1 to 63 letters, digits and the given other characters.
+// Accepts 1 to 63 letters, digits and the characters in `besides`.
 bool IsName(const std::string& name, const std::string& besides) {
   return !name.empty() && name.size() <= kLongestName &&
          std::all_of(name.begin(), name.end(), [&](char c) {

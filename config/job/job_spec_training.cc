@@ -24,7 +24,7 @@ void CheckLength(const TrainingSpec& training, Faults& faults) {
   }
 }
 
-// A rule that stops a job by its held-out loss needs one measured during training.
+// Rules that stop a job by its held-out loss need that loss to be measured during training.
 void CheckEvaluation(const JobSpec& spec, Faults& faults) {
   const EvaluationSpec& evaluation = spec.evaluation();
   CheckRanges("evaluation", evaluation, faults);
@@ -59,7 +59,7 @@ void CheckTrace(const JobSpec& spec, Faults& faults) {
   }
 }
 
-// A setting of one optimizer with another one is a mistake in one of two places.
+// Reports a field of one optimizer that is set with another one: one of the two is a mistake.
 void CheckOptimizerConflicts(const OptimizerSpec& optimizer, Faults& faults) {
   const bool sgd = optimizer.kind() == training::v1::OPTIMIZER_KIND_SGD;
   const auto conflict = [&](const char* path, const std::string& value) {
@@ -83,7 +83,7 @@ void CheckOptimizerConflicts(const OptimizerSpec& optimizer, Faults& faults) {
   if (optimizer.nesterov()) conflict("optimizer.nesterov", "true");
 }
 
-// Linear interpolation needs points in ascending order.
+// Checks the points of a TABLE schedule. Linear interpolation needs them in ascending order.
 void CheckSchedulePoints(const training::v1::ScheduleSpec& schedule, Faults& faults) {
   const bool table = schedule.kind() == training::v1::SCHEDULE_KIND_TABLE;
   if (table && schedule.points().empty()) {

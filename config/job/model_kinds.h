@@ -9,31 +9,31 @@
 
 namespace genesis {
 
-// A kind of model that a job can train: a field of the oneof ModelSpec.kind. The table of kinds is
-// in job_spec_model.cc; a worker builds each by its row in trainer/models/build_model.cc.
+// A kind of model that jobs can train: a field of the oneof ModelSpec.kind. The table of kinds is
+// in job_spec_model.cc. The worker builds models by trainer/models/build_model.cc.
 struct ModelKind {
   training::v1::ModelSpec::KindCase kind;
-  std::vector<std::string> datasets;  // Datasets that it accepts: "dataset.tokens".
-  // Sets the defaults.
+  std::vector<std::string> datasets;  // Accepted datasets, e.g. "dataset.tokens".
+  // Sets the defaults of the model's fields.
   void (*fill)(training::v1::ModelSpec& model);
-  // Adds errors of the model, and conflicts with other sections.
+  // Adds errors of the model and of conflicts with other sections.
   void (*check)(const training::v1::JobSpec& spec, Faults& faults);
-  // Returns the field that names the file of a user's own module. Null for a built-in model.
+  // Returns the field with the path of the user's module. Null for a built-in model.
   std::string* (*path)(training::v1::ModelSpec& model) = nullptr;
-  // The name of the main array in files of arrays that have only one.
+  // Name of the main array in a file that contains only one.
   const char* array = "input";
 
-  std::string name() const;  // Returns "world_model", as in a job file.
+  std::string name() const;  // E.g. "world_model", as in job files.
 };
 
 const std::vector<ModelKind>& ModelKinds();
 // Returns null if the model has no kind.
 const ModelKind* FindKind(const training::v1::ModelSpec& model);
 
-// Returns the file of a user's own module (model.<kind>.path); empty for a built-in model.
+// Returns the path of the user's module (model.<kind>.path); empty for a built-in model.
 std::string ModuleFile(const training::v1::ModelSpec& model);
 
-// Returns "give it one kind of model: world_model, transformer or exported".
+// Returns, e.g., "give it one kind of model: world_model, transformer or exported".
 std::string ModelKindsText();
 
 }  // namespace genesis

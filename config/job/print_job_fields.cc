@@ -1,4 +1,4 @@
-// Prints docs/job_fields.md. A test fails if the page in the tree differs.
+// Prints docs/job_fields.md. A test fails if the checked-in page differs.
 #include <iostream>
 
 #include "config/job/field_rules.h"

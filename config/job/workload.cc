@@ -12,7 +12,7 @@ std::string WorkloadKey(const training::v1::JobSpec& spec) {
   workload.clear_evaluation();
   workload.clear_rehearsals();
   workload.clear_max_restarts();
-  // The ranks train alike whatever starts them.
+  // Ranks train the same way with every launcher.
   if (workload.has_distributed()) workload.mutable_distributed()->clear_launcher();
   workload.mutable_training()->clear_time_limit_seconds();
   workload.mutable_training()->clear_target_loss();

@@ -33,7 +33,7 @@ std::vector<std::string> FieldNames(const Descriptor& type) {
   return names;
 }
 
-// Finds the paths below `type` whose last part is `name`: the places where a misplaced key belongs.
+// Finds the paths below `type` that end in `name`: where a misplaced key may belong.
 void FindByName(const Descriptor& type, const std::string& name, const std::string& prefix,
                 std::vector<std::string>& found) {
   for (int i = 0; i < type.field_count(); ++i) {
@@ -45,7 +45,7 @@ void FindByName(const Descriptor& type, const std::string& name, const std::stri
   }
 }
 
-// Returns the path of the first field below `type` that other programs call `name`; "" for none.
+// Returns the path of the first field below `type` that other programs name `name`; "" for none.
 std::string FindBySynonym(const Descriptor& type, const std::string& name,
                           const std::string& prefix) {
   for (int i = 0; i < type.field_count(); ++i) {
@@ -61,7 +61,7 @@ std::string FindBySynonym(const Descriptor& type, const std::string& name,
   return "";
 }
 
-// PrecisionMode -> "PRECISION_MODE_".
+// Returns the prefix of an enum's values: "PRECISION_MODE_" for PrecisionMode.
 std::string EnumPrefix(const EnumDescriptor& type) {
   std::string prefix;
   for (const char c : type.name()) {
@@ -78,13 +78,13 @@ const EnumValueDescriptor* FindEnumValue(const EnumDescriptor& type, const std::
 
 std::string AcceptedEnumValues(const EnumDescriptor& type) {
   std::vector<std::string> names;
-  for (int i = 1; i < type.value_count(); ++i) {  // 0 is UNSPECIFIED.
+  for (int i = 1; i < type.value_count(); ++i) {  // Skips 0, UNSPECIFIED.
     names.push_back(type.value(i)->name().substr(EnumPrefix(type).size()));
   }
   return absl::StrJoin(names, ", ");
 }
 
-// Reads one mapping and those below it. Lives for one call; not thread-safe.
+// Reads a mapping and those nested in it. Used for one call; not thread-safe.
 class Reader {
  public:
   explicit Reader(const Descriptor& root) : root_(root) {}
@@ -162,7 +162,7 @@ void Reader::UnknownKey(const YAML::Node& key, const std::string& prefix, const 
   const std::string hint = meant.empty()
                                ? absl::StrCat("accepted here: ", absl::StrJoin(known, ", "))
                                : absl::StrCat("did you mean ", meant, "?");
-  // A key may contain any character; quotes keep control characters out of a terminal.
+  // A key may contain any character. Quoting keeps control characters out of terminals.
   const std::string shown = Join(prefix, name);
   const bool plain = QuoteValue(shown) == absl::StrCat("\"", shown, "\"");
   Fault(key, plain ? shown : QuoteValue(shown), "", "unknown key; " + hint);
@@ -247,10 +247,10 @@ void Reader::ReadMap(const YAML::Node& key, const YAML::Node& value, const std::
 
 void Reader::ReadScalar(const YAML::Node& key, const YAML::Node& value, const std::string& path,
                         const FieldDescriptor& field, Message& message) {
-  // The mark of an empty value is that of the next token, which may be lines away.
+  // The mark of an empty value is that of the next token, which may be many lines below.
   const YAML::Node& place = value.IsNull() ? key : value;
   reading_.places[path] = PlaceOf(place);
-  // An unreadable text is set as "", to obtain what the field accepts.
+  // A value that is not a scalar is set as "", to find out what the field accepts.
   const std::string accepted = SetScalar(value.IsScalar() ? value.Scalar() : "", field, message);
   if (!value.IsScalar()) {
     Fault(place, path, DescribeYaml(value), accepted.empty() ? "text" : accepted);
@@ -262,7 +262,7 @@ void Reader::ReadScalar(const YAML::Node& key, const YAML::Node& value, const st
 void Reader::ReadGroup(const YAML::Node& value, const std::string& path, Message& group) {
   if (value.IsMap()) {
     ReadMapping(value, path, group);
-  } else if (!value.IsNull()) {  // "world_model:" with nothing below it selects the defaults.
+  } else if (!value.IsNull()) {  // "world_model:" alone selects the defaults.
     Fault(
         value, path, DescribeYaml(value),
         absl::StrCat("a group of keys: ", absl::StrJoin(FieldNames(*group.GetDescriptor()), ", ")));

@@ -14,8 +14,8 @@ constexpr char kFlag[] = "fp16_training";
 
 bool IsNameCharacter(char c) { return absl::ascii_isalnum(c) || c == '_' || c == '-' || c == '.'; }
 
-// Returns true if `item` contains the flag's name as a whole word, in any case:
-// "fp16_training=false" and "\"fp16_training:false\"" match, "my_fp16_training:true" does not.
+// Returns true if `item` contains the flag's name as a whole word, in any case.
+// "fp16_training=false" and "\"fp16_training:false\"" do, "my_fp16_training:true" does not.
 bool NamesOurFlag(absl::string_view item) {
   const std::string lower = absl::AsciiStrToLower(item);
   for (size_t at = lower.find(kFlag); at != std::string::npos; at = lower.find(kFlag, at + 1)) {
@@ -26,7 +26,7 @@ bool NamesOurFlag(absl::string_view item) {
   return false;
 }
 
-// The findings over all sources. The gate is open if `closed_by` is empty.
+// The findings from all sources. The gate is open if `closed_by` is empty.
 struct Findings {
   std::vector<std::string> closed_by;
   std::vector<std::string> errors;

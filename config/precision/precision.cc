@@ -24,7 +24,7 @@ constexpr int kFirstTensorCores = 70;  // Volta.
 struct Choice {
   PrecisionMode mode;
   std::string reason;
-  // Reason why the requested mode does not run; empty if it does.
+  // Why the requested mode does not run; empty if it does.
   std::string refused;
 };
 

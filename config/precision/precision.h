@@ -10,53 +10,53 @@
 
 namespace genesis {
 
-// The replacement of FP16 modes on a machine without CUDA (precision.cpu_fallback).
+// The replacement for FP16 modes on a machine without CUDA (precision.cpu_fallback).
 enum class CpuFallback {
   kBf16,     // MIXED_BF16 if the processor multiplies BF16 natively, otherwise FP32.
   kFp32,     // FP32.
   kEmulate,  // The requested mode, emulated: 20 to 140 times slower than FP32. For fault injection.
 };
 
-// The action when jobs in reduced precision fail too often (precision.failure_watch).
+// The action if too many jobs in reduced precision fail (precision.failure_watch).
 enum class FailureWatchAction { kOff, kAdvise, kEnforce };
 
-// Returns the precision that really runs, and the reason. A pure function of request, gate, policy
-// and device:
-//  * gate closed: FP32, whatever is requested.
-//  * no mode named: as if MIXED_FP16 were requested.
-//  * FP16 and MIXED_FP16 need CUDA with tensor cores (compute capability 7.0). Below that FP32.
-//    Without CUDA they become MIXED_BF16 if the processor has native BF16 and the policy is
-//    kBf16, otherwise FP32; only kEmulate runs them there.
-//  * BF16 and MIXED_BF16 named by the user run on any CPU; without native BF16 the reason warns
-//    that it is emulated and slower. On CUDA they need compute capability 8.0, otherwise FP32.
-//  * AUTO stays AUTO if more than FP32 can be measured (AutoCandidates), and is settled by the
-//    worker; otherwise FP32.
-// `reason` starts with the mode's name; `refused` has one sentence for each mode that was requested
-// or tried before and did not run.
+// Returns the precision that a job actually runs in, and the reason. Depends only on the request,
+// the gate, the policy and the device:
+//  * If the gate is closed: FP32, whatever is requested.
+//  * If no mode is named: as if MIXED_FP16 were requested.
+//  * FP16 and MIXED_FP16 need CUDA with tensor cores (compute capability 7.0). Below that: FP32.
+//    Without CUDA, they become MIXED_BF16 if the processor has native BF16 and the policy is
+//    kBf16, otherwise FP32. Only kEmulate runs them there.
+//  * BF16 and MIXED_BF16 run on any CPU if the user named them. Without native BF16 the reason
+//    warns that it is emulated and slower. On CUDA they need compute capability 8.0, otherwise
+//    FP32.
+//  * AUTO stays AUTO, for the worker to choose, if it can measure more than FP32 (AutoCandidates),
+//    otherwise FP32.
+// `reason` starts with the mode's name; `refused` says why each mode tried before did not run.
 training::v1::EffectivePrecision ComputeEffectivePrecision(training::v1::PrecisionMode requested,
                                                            const PrecisionGate& gate,
                                                            CpuFallback fallback,
                                                            const training::v1::DeviceInfo& device);
 
-// Returns the modes that AUTO measures in addition to FP32: mixed ones that this device runs in
-// hardware. Empty if the gate is closed.
+// Returns the modes that AUTO measures in addition to FP32: the mixed modes that this device
+// supports in hardware. Empty if the gate is closed.
 std::vector<training::v1::PrecisionMode> AutoCandidates(const PrecisionGate& gate,
                                                         CpuFallback fallback,
                                                         const training::v1::DeviceInfo& device);
 
 // Returns the modes to which a running job may change: all that ComputeEffectivePrecision would run
-// unchanged, except MIXED_BF16 and BF16 if they are emulated and the job did not name them.
+// unchanged, except emulated MIXED_BF16 and BF16 that the job did not name.
 std::vector<training::v1::PrecisionMode> AllowedModes(const training::v1::PrecisionSpec& spec,
                                                       const PrecisionGate& gate,
                                                       CpuFallback fallback,
                                                       const training::v1::DeviceInfo& device);
 
-// Returns true if this machine's processor multiplies BF16 natively: avx512_bf16, or amx_bf16, as
-// reported by CPUID and enabled by the operating system (XCR0).
+// Returns true if this machine's processor multiplies BF16 natively, with avx512_bf16 or amx_bf16,
+// as reported by CPUID and enabled by the operating system (XCR0).
 bool CpuHasNativeBf16();
 
-// Returns the best instructions for matrix products on this processor: "amx_bf16", "avx512_bf16",
-// "avx512", "avx2" or "baseline".
+// Returns the best instruction set for matrix products on this processor: "amx_bf16",
+// "avx512_bf16", "avx512", "avx2" or "baseline".
 std::string CpuIsa();
 
 }  // namespace genesis

@@ -8,7 +8,7 @@
 namespace genesis {
 namespace {
 
-// Returns the register state that the operating system saves at a context switch; 0 if unreadable.
+// Returns the register states that the operating system has enabled (XCR0); 0 if unreadable.
 uint64_t EnabledRegisterState() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   constexpr unsigned kOsXsave = 1U << 27;

@@ -2,17 +2,17 @@
 
 namespace genesis {
 
-// The instructions of this machine's processor, as reported by CPUID, with registers enabled by the
-// operating system (XCR0). All false on other architectures than x86-64.
+// The instruction sets of this machine's processor, according to CPUID, if the operating system has
+// enabled their registers (XCR0). All functions return false unless it is x86-64.
 
-// Includes FMA, which every processor with AVX2 has, except a few emulated ones.
+// Returns true for AVX2 with FMA, which only some emulated processors with AVX2 lack.
 bool HasAvx2();
-// Returns true if all parts of AVX-512 that oneDNN and LibTorch require are there.
+// Returns true if all parts of AVX-512 that oneDNN and LibTorch require are supported.
 bool HasAvx512();
-// Return true if products of BF16 vectors, or of BF16 tiles, are supported.
+// Return true if products of BF16 vectors (AVX-512) or BF16 tiles (AMX) are supported.
 bool HasAvx512Bf16();
 bool HasAmxBf16();
-// Returns true for a processor of Intel.
+// Returns true for an Intel processor.
 bool IsIntels();
 
 }  // namespace genesis

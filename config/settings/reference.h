@@ -4,7 +4,7 @@
 
 namespace genesis {
 
-// Returns the text of docs/reference.md: every setting and every exit code, from their tables.
+// Returns the text of docs/reference.md: all settings and exit codes, from their tables.
 std::string ReferencePage();
 
 }  // namespace genesis

@@ -1,4 +1,4 @@
-// Writes docs/reference.md and docs/genesisd.schema.json: genesis_reference FOLDER.
+// Writes docs/reference.md and docs/genesisd.schema.json. Usage: genesis_reference FOLDER.
 #include <cstdio>
 #include <fstream>
 #include <string>

@@ -11,7 +11,7 @@
 namespace genesis {
 namespace {
 
-// Returns a number or boolean as such, anything else as text.
+// Returns numbers and booleans as such, everything else as text.
 Json DefaultOf(const SettingRow& row) {
   const bool bare = ParseBool(row.fallback).has_value() || ParseDouble(row.fallback).has_value();
   return bare && row.unit != "octal" ? Json::parse(row.fallback) : Json(row.fallback);
@@ -36,7 +36,7 @@ std::string SettingsSchema() {
   Json schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
                  {"title", "Settings file of genesisd"}};
   schema.update(Group());
-  // "grpc.listen" is in the group "grpc".
+  // The setting "grpc.listen" belongs to the group "grpc".
   for (const SettingRow& row : SettingsTable()) {
     const std::pair<std::string, std::string> parts =
         absl::StrSplit(row.key, absl::MaxSplits('.', 1));

@@ -13,18 +13,18 @@
 
 namespace genesis {
 
-// The rows of the settings in one struct of settings.h. Each method declares a row from a member of
-// the struct. Its default is the member's initial value, its key is "<group>.<name>", its
-// environment variable "GENESIS_<GROUP>_<NAME>"; reader, range and JSON Schema follow from the kind
-// of its value.
+// The rows of all settings in one struct of settings.h. Each method adds a row for a member
+// of the struct. The default is the member's initial value, the key is "<group>.<name>",
+// and the environment variable is "GENESIS_<GROUP>_<NAME>". Parser, range and JSON Schema
+// follow from the ValueKind.
 //
-// `Access` returns the struct within a Settings: [](auto& s) -> auto& { return s.grpc; }
+// `Access` returns the struct in a Settings: [](auto& s) -> auto& { return s.grpc; }
 template <typename Access>
 class SettingGroup {
  public:
   using Struct = std::remove_cvref_t<std::invoke_result_t<Access, Settings&>>;
 
-  // An empty name is for the settings at the top level.
+  // An empty name is for settings at the top level.
   SettingGroup(std::string name, Access access) : name_(std::move(name)), access_(access) {}
 
   template <typename T>
@@ -57,8 +57,8 @@ class SettingGroup {
   SettingGroup& Flag(const char* name, bool Struct::*member, const char* help) {
     return Add(name, member, TrueOrFalse(), "", help);
   }
-  // Adds a number that `accepts` allows; `range` and `bounds` describe the same. Its default is
-  // formatted as a Python float: 65536.0.
+  // Adds a number that `accepts` allows, as described by `range` and `bounds`. Its default is
+  // printed like a Python float: 65536.0.
   SettingGroup& Real(const char* name, double Struct::*member, const char* range,
                      const Json& bounds, bool (*accepts)(double), const char* help) {
     Add(name, member, RealNumber(range, bounds, accepts), "", help);
@@ -66,7 +66,7 @@ class SettingGroup {
     if (fallback.find_first_not_of("0123456789") == std::string::npos) fallback += ".0";
     return *this;
   }
-  // `fallback` describes the meaning of an empty path.
+  // Adds a path. `fallback` describes the meaning of an empty path.
   SettingGroup& Path(const char* name, std::string Struct::*member, const char* fallback,
                      const char* help, const char* range = "a path") {
     Add(name, member, OptionalPath(range), "path", help);
@@ -75,7 +75,7 @@ class SettingGroup {
     return *this;
   }
 
-  // Adds text that may be empty; `fallback` describes the meaning of "".
+  // Adds text that may be empty. `fallback` describes the meaning of "".
   SettingGroup& Text(const char* name, std::string Struct::*member,
                      const ValueKind<std::string>& kind, const char* unit, const char* fallback,
                      const char* help) {
@@ -85,12 +85,12 @@ class SettingGroup {
     return *this;
   }
 
-  // Marks the newest row: a reload changes it.
+  // Marks the last row as changed by a reload.
   SettingGroup& Reloadable() {
     rows_.back().reloadable = true;
     return *this;
   }
-  // Sets an environment variable for the newest row that differs from its key's.
+  // Sets the environment variable of the last row, if it does not follow from the key.
   SettingGroup& Environment(const char* variable) {
     rows_.back().environment = variable;
     return *this;

@@ -61,7 +61,7 @@ ValueKind<std::string> OptionalPath(const std::string& range) {
 }
 
 ValueKind<int> SocketMode() {
-  // YAML parses an unquoted octal mode as a number.
+  // YAML parses an unquoted octal mode as a number, so the schema allows integers.
   return {"0600 to 0666 in octal, such as 0660", Json{{"type", {"string", "integer"}}},
           [](const std::string& text, int& mode) -> std::string {
             constexpr int kOctal = 8;
@@ -70,7 +70,7 @@ ValueKind<int> SocketMode() {
             int value = 0;
             const char* end = text.data() + text.size();
             const auto [stop, error] = std::from_chars(text.data(), end, value, kOctal);
-            // Connecting to a socket needs write permission, so other bits have no meaning.
+            // Connecting to a socket needs write permission. Other bits are meaningless.
             const bool fine = error == std::errc() && stop == end && (value & kOwner) == kOwner &&
                               (value & ~kReadWrite) == 0;
             if (!fine) return "0600 to 0666 in octal, such as 0660";

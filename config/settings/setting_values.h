@@ -13,41 +13,41 @@
 
 namespace genesis {
 
-// A kind of value of a setting: what is accepted, as text and as JSON Schema, and how it is read
-// and printed.
+// A kind of setting value: which values are accepted, as text and as JSON Schema, and how they are
+// parsed and printed.
 template <typename T>
 struct ValueKind {
-  std::string range;  // "1 to 256"
-  Json schema;        // {"type": "integer", "minimum": 1, "maximum": 256}
-  // Stores `text`. Returns "", or what is accepted if `text` is not.
+  std::string range;  // E.g. "1 to 256".
+  Json schema;        // E.g. {"type": "integer", "minimum": 1, "maximum": 256}.
+  // Stores `text` in `value`. Returns "", or what is accepted if `text` is invalid.
   std::function<std::string(const std::string& text, T& value)> read;
-  // Formats as the user would type it.
+  // Formats a value as the user would type it.
   std::function<std::string(const T& value)> print;
 };
 
-// Both ends are inclusive.
+// A range of whole numbers, both ends inclusive.
 struct NumberRange {
   int64_t least;
   int64_t most = INT64_MAX;  // INT64_MAX means no bound.
 };
 
-// The accepted words, each with its value.
+// The accepted words with their values.
 template <typename T>
 using Words = std::vector<std::pair<std::string, T>>;
 
 ValueKind<bool> TrueOrFalse();
-// "host:port"; CheckConflicts decides whether the address may be open.
+// A "host:port". CheckConflicts decides whether the address may be open to other hosts.
 ValueKind<std::string> Address();
 ValueKind<std::string> RequiredPath();
-// Empty means a derived default, or none. `range` is more specific than "a path".
+// Empty means a derived default, or none. `range` may be more specific than "a path".
 ValueKind<std::string> OptionalPath(const std::string& range);
-// Permission bits of a socket, in octal, such as 0600.
+// Permission bits of a socket in octal, such as 0600.
 ValueKind<int> SocketMode();
-// A number that `accepts` allows; `range` and `bounds` (members of a JSON Schema) describe the
-// same.
+// A number that `accepts` allows, as described by `range` and `bounds`, which are
+// members of a JSON Schema.
 ValueKind<double> RealNumber(const std::string& range, const Json& bounds, bool (*accepts)(double));
 
-std::string RangeText(const NumberRange& range);  // "1 to 256", "a whole number >= 1"
+std::string RangeText(const NumberRange& range);  // E.g. "1 to 256", "a whole number >= 1".
 Json RangeSchema(const NumberRange& range);
 Json WordsSchema(const std::vector<std::string>& words);
 
@@ -86,7 +86,7 @@ ValueKind<T> OneOf(const Words<T>& words) {
           }};
 }
 
-// Words that are stored as written.
+// Words that are stored as they are.
 ValueKind<std::string> OneOfWords(const std::vector<std::string>& words);
 
 }  // namespace genesis

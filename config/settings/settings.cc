@@ -16,7 +16,7 @@ constexpr char kReducedPrecision[] = "precision.reduced_precision";
 
 std::string Absolute(const std::string& path) {
   const std::string normal = std::filesystem::absolute(path).lexically_normal().string();
-  // "a/b/" and "a/b" are one folder and must print alike.
+  // "a/b/" and "a/b" are the same folder and must be printed the same.
   return normal.size() > 1 && normal.ends_with('/') ? normal.substr(0, normal.size() - 1) : normal;
 }
 
@@ -31,14 +31,14 @@ FieldError FaultOf(const GivenValue& given, std::string accepted) {
   return error;
 }
 
-// Fills one LoadedSettings. Lives for one call; not thread-safe.
+// Fills one LoadedSettings. Used for one call; not thread-safe.
 class Resolver {
  public:
   Resolver(LoadedSettings& loaded, GivenValues values)
       : loaded_(loaded), values_(std::move(values)) {}
 
   void Run(const Environment& environment) {
-    // The gate decides whether an unreadable FP16_* number is an error, so its setting comes first.
+    // The gate decides whether an invalid FP16_* number is an error, so its setting comes first.
     Resolve(*FindByKey(kReducedPrecision));
     loaded_.settings.gate =
         ReadPrecisionGate(environment, loaded_.settings.precision.reduced_precision);
@@ -51,7 +51,7 @@ class Resolver {
 
   const std::string& SourceOf(const SettingRow& row) { return sources_[row.key]; }
 
-  // Locates a conflict between settings at the setting that its path names.
+  // Sets the location of a conflict to that of the setting in its path.
   void Place(FieldError& fault) const {
     const auto found = values_.find(fault.path);
     if (found == values_.end() || found->second.empty()) return;
@@ -72,7 +72,7 @@ class Resolver {
       if (!accepted.empty()) {
         Report(row, given, accepted);
       } else if (row.key != kReducedPrecision || row.get(settings) != before) {
-        // A later "true" does not override a "false", so the "false" stays the source.
+        // A later "true" does not override a "false", so the source of the "false" is kept.
         sources_[row.key] = given.source;
       }
     }
@@ -82,7 +82,7 @@ class Resolver {
     const FieldError fault = FaultOf(given, accepted);
     Settings& settings = loaded_.settings;
     if (row.key == kReducedPrecision) {
-      // Like ENABLE_FP16_TRAINING: a typo during a rollback gives FP32, not an outage.
+      // As with ENABLE_FP16_TRAINING, a typo during a rollback gives FP32, not an outage.
       settings.precision.reduced_precision = false;
       sources_[row.key] = given.source;
       gate_errors_.push_back(fault.ToString() + "; reduced precision is disabled");
@@ -101,7 +101,7 @@ class Resolver {
   std::vector<std::string> gate_errors_;
 };
 
-// Makes paths absolute and derives those that depend on others.
+// Makes paths absolute and derives paths that depend on others.
 void CompletePaths(const std::string& program_dir, Settings& settings) {
   settings.data_dir = Absolute(settings.data_dir);
   const auto complete = [](std::string& path, const std::string& fallback) {

@@ -13,12 +13,12 @@
 
 namespace genesis {
 
-// The structs below have the names of the YAML file: `workers.slots` is `Settings::workers.slots`.
-// Each member is initialized with its default. Names, ranges and meanings are declared by the rows
-// of SettingsTable(), from which --help, --check-config and docs/reference.md are printed.
+// The structs below are named like the groups of the YAML file: `workers.slots` is
+// Settings::workers.slots. Members are initialized with their defaults. Names, ranges and help are
+// in SettingsTable(), from which --help, --check-config and docs/reference.md are printed.
 
 struct GrpcSettings {
-  std::string listen = "127.0.0.1:50051";  // Port 0 picks one.
+  std::string listen = "127.0.0.1:50051";  // Port 0 picks a free one.
   std::string unix_socket;                 // Empty for none.
   int unix_socket_mode = 0600;
   int max_connections = 4096;
@@ -63,7 +63,7 @@ struct LogSettings {
 struct WorkerSettings {
   std::string program;
   int slots = 1;   // Per device.
-  int spares = 1;  // Idle workers in addition to the running ones.
+  int spares = 1;  // Idle workers kept per device.
   int start_timeout_seconds = 120;
   std::vector<std::string> devices = {"auto"};
   bool remote = false;
@@ -73,10 +73,10 @@ struct WorkerSettings {
   int quarantine_seconds = 600;
 };
 
-// Parameters of the workers of every cluster.
+// Settings of the workers of every cluster.
 struct LauncherSettings {
   std::string daemon_address;  // Empty for grpc.listen.
-  std::string worker_program;  // Path on their hosts.
+  std::string worker_program;  // Path on the workers' hosts.
   std::string token_file;
   std::string tls_ca;
   std::string tls_cert;
@@ -98,8 +98,8 @@ struct SlurmSettings {
 };
 
 struct KubernetesSettings {
-  std::string pod_template;  // Empty if it is not used.
-  std::string api_server;    // Empty for that of the pod's own cluster.
+  std::string pod_template;  // Empty disables Kubernetes.
+  std::string api_server;    // Empty for the one of the daemon's own pod.
   std::string namespace_name;
   std::string token_file;
   std::string ca_file;
@@ -141,7 +141,7 @@ struct StoreSettings {
 };
 
 struct PrecisionSettings {
-  bool reduced_precision = true;  // A false in any source wins.
+  bool reduced_precision = true;  // False if any source sets it to false.
   CpuFallback cpu_fallback = CpuFallback::kBf16;
   FailureWatchAction failure_watch = FailureWatchAction::kEnforce;
   LossScaleSettings loss_scale;  // precision.loss_scale, growth_factor, ... (FP16_*).
@@ -151,10 +151,10 @@ struct RehearsalSettings {
   bool allowed = false;
 };
 
-// Every setting of genesisd, resolved: flag > environment > YAML > default. Paths are absolute.
+// All settings of genesisd, resolved: flag > environment > YAML > default. Paths are absolute.
 struct Settings {
   std::string config_file;  // --config; empty for none.
-  bool insecure = false;    // --insecure: an address may be open without authentication.
+  bool insecure = false;    // --insecure: allows open addresses without authentication.
   std::string data_dir = "genesis-data";
   std::string deployment = "stable";
   DatasetSettings datasets;
@@ -180,11 +180,11 @@ struct Settings {
   RehearsalSettings rehearsals;
   PrecisionGate gate;  // precision.reduced_precision, ENABLE_FP16_TRAINING, FEATURE_FLAGS.
 
-  // Returns the folder of compiled steps, created by genesisctl compile and read by workers.
+  // Returns the folder of compiled steps, written by genesisctl compile and read by workers.
   std::string compiled_dir() const { return data_dir + "/compiled"; }
 };
 
-// One row of --check-config.
+// One line of --check-config.
 struct EffectiveSetting {
   std::string key;
   std::string value;
@@ -194,8 +194,8 @@ struct EffectiveSetting {
 struct LoadedSettings {
   Settings settings;
   std::vector<EffectiveSetting> effective;
-  std::vector<FieldError> errors;     // Start-up must stop (exit 2) unless empty. See FormatErrors.
-  std::vector<std::string> warnings;  // Logged; e.g. an unreadable FP16_* number while FP16 is off.
+  std::vector<FieldError> errors;     // The daemon exits with 2 unless empty. See FormatErrors.
+  std::vector<std::string> warnings;  // Logged, e.g. an invalid FP16_* number while FP16 is off.
   bool show_help = false;
   bool show_version = false;
   bool show_schema = false;
@@ -204,13 +204,13 @@ struct LoadedSettings {
   std::function<LoadedSettings()> again = {};
 };
 
-// Resolves flags (argv without the program's name), environment and the YAML file named by --config
+// Resolves flags (argv without the program name), environment and the YAML file named by --config
 // or GENESIS_CONFIG. `program_dir` is the folder of genesisd. Opens only the YAML file.
 LoadedSettings LoadSettings(const std::vector<std::string>& args, const Environment& environment,
                             const std::string& program_dir);
 
-// Returns the rights of every client that reaches the daemon because of --insecure, a sentence per
-// address; empty if every address beyond loopback authenticates callers.
+// Returns the rights of clients that reach the daemon because of --insecure, as one sentence per
+// address; empty if all addresses beyond loopback authenticate callers.
 std::vector<std::string> InsecureNotes(const Settings& settings);
 
 // Returns the text of genesisd --help: usage, one entry per setting, exit codes.
@@ -220,7 +220,7 @@ std::string SettingsHelp();
 // with its reason and errors, the warnings, and FormatErrors.
 std::string FormatEffective(const LoadedSettings& loaded);
 
-// Returns one line per error, "error: ...", each with its own file, line and column; "" for none.
+// Returns one line per error, "error: ...", with its file, line and column; "" for none.
 std::string FormatErrors(const LoadedSettings& loaded);
 
 }  // namespace genesis

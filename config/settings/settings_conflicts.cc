@@ -83,7 +83,7 @@ void CheckWorkers(const Settings& settings, std::vector<FieldError>& errors) {
   }
 }
 
-// A cluster's workers attach like those of any other host.
+// The workers of a cluster attach like those of any other host, so they need workers.remote.
 void CheckLaunchers(const Settings& settings, std::vector<FieldError>& errors) {
   if (settings.workers.remote) return;
   constexpr char kNeeds[] =

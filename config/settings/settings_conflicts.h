@@ -7,8 +7,8 @@
 
 namespace genesis {
 
-// Adds the conflicts between settings that are each valid alone: two servers on one port, TLS with
-// only one file, an address open to other hosts without authentication.
+// Adds conflicts between settings that are valid by themselves: two servers on one port, TLS with
+// only one of its files, an address open to other hosts without authentication.
 void CheckConflicts(const Settings& settings, std::vector<FieldError>& errors);
 
 }  // namespace genesis

@@ -1,4 +1,4 @@
-// Settings of paths: data, datasets, checkpoints, the log.
+// Settings for paths: data, datasets, checkpoints, the log.
 #include "config/settings/setting_group.h"
 #include "config/settings/settings_rows.h"
 

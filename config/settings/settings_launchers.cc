@@ -1,4 +1,4 @@
-// Settings of the clusters from which the daemon may request workers.
+// Settings for the clusters from which the daemon may request workers.
 #include <algorithm>
 
 #include "absl/strings/str_split.h"
@@ -13,7 +13,7 @@ namespace {
 constexpr int kHour = 3600;
 constexpr size_t kMaxText = 1024;
 
-// Optional text that `fits` allows; `accepted` describes the same.
+// Optional text that `fits` allows, as described by `accepted`.
 ValueKind<std::string> OptionalText(const char* accepted, bool (*fits)(absl::string_view)) {
   return {accepted, Json{{"type", "string"}},
           [accepted, fits](const std::string& text, std::string& value) -> std::string {

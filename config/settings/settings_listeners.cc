@@ -1,4 +1,4 @@
-// Settings of the listeners: addresses, limits, TLS, tokens, the audit log.
+// Settings for the listeners: addresses, limits, TLS, tokens, the audit log.
 #include "config/settings/setting_group.h"
 #include "config/settings/settings_rows.h"
 

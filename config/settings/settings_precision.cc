@@ -1,4 +1,4 @@
-// Settings of reduced precision: what is allowed, and the loss scale of jobs that set none.
+// Settings for reduced precision: whether it is allowed, and the default loss scale of jobs.
 #include <cmath>
 
 #include "config/settings/setting_group.h"
@@ -7,7 +7,7 @@
 namespace genesis {
 namespace {
 
-// A boolean for which a false in any source wins.
+// A boolean that is false if any source sets it to false.
 ValueKind<bool> Allowance() {
   ValueKind<bool> kind = TrueOrFalse();
   kind.read = [read = kind.read](const std::string& text, bool& allowed) {

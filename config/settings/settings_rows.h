@@ -8,17 +8,17 @@ namespace genesis {
 
 // The parts of SettingsTable(), each in its own file.
 
-// settings_files.cc: paths.
+// In settings_files.cc: paths.
 std::vector<SettingRow> FileRows();
-// settings_listeners.cc: listeners and authentication.
+// In settings_listeners.cc: listeners and authentication.
 std::vector<SettingRow> ListenerRows();
-// settings_workers.cc: workers, devices, the order of jobs.
+// In settings_workers.cc: workers, devices, the order of jobs.
 std::vector<SettingRow> WorkerRows();
-// settings_launchers.cc: clusters that start workers.
+// In settings_launchers.cc: clusters that start workers.
 std::vector<SettingRow> LauncherRows();
-// settings_store.cc: retention.
+// In settings_store.cc: retention.
 std::vector<SettingRow> StoreRows();
-// settings_precision.cc: reduced precision.
+// In settings_precision.cc: reduced precision.
 std::vector<SettingRow> PrecisionRows();
 
 }  // namespace genesis

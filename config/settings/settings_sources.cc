@@ -27,7 +27,7 @@ std::vector<std::string> AllFlags() {
   return flags;
 }
 
-// Returns "config", the key of the setting, or "" for an unknown flag.
+// Returns "config", the setting's key, or "" for an unknown flag.
 std::string KeyOfFlag(const std::string& flag) {
   if (flag == kConfigFlag) return "config";
   const SettingRow* row = FindByFlag(flag);
@@ -49,7 +49,7 @@ void AddUnknownFlag(const std::string& argument, std::vector<FieldError>& errors
       errors);
 }
 
-// Walks one mapping of the settings file. `prefix` is "" or "grpc.".
+// Reads one mapping of the settings file. `prefix` is "" or, e.g., "grpc.".
 class FileReader {
  public:
   FileReader(const std::string& file, GivenValues& values, std::vector<FieldError>& errors)
@@ -90,14 +90,14 @@ class FileReader {
   }
 
   void ReadValue(const YAML::Node& key_node, const YAML::Node& value, const SettingRow& row) {
-    // The mark of an empty value is that of the next token, which may be lines away.
+    // The mark of an empty value is that of the next token, which may be many lines below.
     const YAML::Node& place = value.IsNull() ? key_node : value;
     if (!value.IsScalar()) {
       Fault(place, row.key, DescribeYaml(value), row.range);
       return;
     }
     std::vector<GivenValue>& earlier = values_[row.key];
-    if (!earlier.empty()) {  // Given as "grpc.listen: x" and again as "grpc: {listen: x}".
+    if (!earlier.empty()) {  // As "grpc.listen: x" and "grpc: {listen: x}".
       Fault(key_node, row.key, "",
             absl::StrCat("given twice; first at line ", earlier.front().line, "; keep one"));
       return;

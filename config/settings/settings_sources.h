@@ -9,17 +9,17 @@
 
 namespace genesis {
 
-// A value given to a setting, and its source.
+// A value given for a setting, and its source.
 struct GivenValue {
   std::string text;
-  std::string source;  // "flag --x", "environment X", "file f:line".
-  std::string name;    // Name as the user wrote it: "--x", "X", "grpc.listen".
+  std::string source;  // E.g. "flag --x", "environment X", "file f:line".
+  std::string name;    // As the user wrote it: "--x", "X", "grpc.listen".
   std::string file;    // Empty unless from a file.
   int line = 0;
   int column = 0;
 };
 
-// Keyed by setting. Values of a key are ordered by rising precedence: YAML, environment, flag.
+// Keyed by setting. The values are in ascending precedence: YAML, environment, flag.
 using GivenValues = std::map<std::string, std::vector<GivenValue>>;
 
 // The parsed command line.
@@ -32,14 +32,14 @@ struct CommandLine {
   bool insecure = false;
 };
 
-// Reads `--flag=value`, `--flag value`, and the switches such as --help.
+// Parses `--flag=value`, `--flag value`, and switches such as --help.
 CommandLine ReadFlags(const std::vector<std::string>& args, std::vector<FieldError>& errors);
 
-// Adds the values of the YAML file at `path`. `named_by` is the source of the path, for messages.
+// Adds the values in the YAML file. `named_by` is the source of its path, for error messages.
 void ReadSettingsFile(const std::string& path, const std::string& named_by, GivenValues& values,
                       std::vector<FieldError>& errors);
 
-// Adds the values of every setting's environment variable that is set.
+// Adds the values of all environment variables of settings that are set.
 void ReadSettingsEnvironment(const Environment& environment, GivenValues& values);
 
 }  // namespace genesis

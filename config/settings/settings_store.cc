@@ -1,4 +1,4 @@
-// Settings of the store: retention, and the check of the database.
+// Settings for the store: retention, and the check of the database.
 #include "config/settings/setting_group.h"
 #include "config/settings/settings_rows.h"
 

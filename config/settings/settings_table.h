@@ -9,36 +9,36 @@
 
 namespace genesis {
 
-// A setting of genesisd: the only place that declares its names, range and meaning. SettingGroup
-// creates it from a member of a struct of settings.h.
+// A setting of genesisd. Its names, range and meaning are declared only here. SettingGroup creates
+// rows from members of the structs in settings.h.
 struct SettingRow {
-  std::string key;          // Key in YAML, where dots are levels: "grpc.listen".
-  std::string environment;  // "GENESIS_GRPC_LISTEN".
-  // Default as the user would type it; or "<data_dir>/datasets", derived from data_dir (`derived`).
+  std::string key;          // YAML key, with dots between levels: "grpc.listen".
+  std::string environment;  // E.g. "GENESIS_GRPC_LISTEN".
+  // Default as users would type it or, if `derived`, a description: "<data_dir>/datasets".
   std::string fallback;
   bool derived = false;
-  std::string unit;   // "host:port", "seconds"; "" for none.
+  std::string unit;   // E.g. "host:port", "seconds"; "" for none.
   std::string range;  // Accepted values.
-  Json schema;        // Same as JSON Schema.
+  Json schema;        // Accepted values as JSON Schema.
   std::string help;
-  // Stores `text`. Returns "", or what is accepted if `text` is not.
+  // Stores `text`. Returns "", or what is accepted if `text` is invalid.
   std::function<std::string(const std::string& text, Settings& settings)> set;
-  // Returns the value in use, as the user would type it.
+  // Returns the current value as the user would type it.
   std::function<std::string(const Settings& settings)> get;
-  // True if a reload changes it; any other setting needs a restart.
+  // True if a reload can change it. Other settings need a restart.
   bool reloadable = false;
 };
 
 const std::vector<SettingRow>& SettingsTable();
 
-// Returns "--grpc-listen": the key with '-' for '.' and '_'.
+// Returns the flag: "--grpc-listen" for "grpc.listen", with '-' instead of '.' and '_'.
 std::string FlagOf(const SettingRow& row);
 
-// Return nullptr if no setting has that key or flag.
+// Return the setting with that key or flag; nullptr for none.
 const SettingRow* FindByKey(const std::string& key);
 const SettingRow* FindByFlag(const std::string& flag);
 
-// An environment variable that is not a setting: it can only close or open the gate.
+// An environment variable that is not a setting, but opens or closes the gate.
 struct GateVariable {
   const char* name;
   const char* range;

@@ -1,4 +1,4 @@
-// The texts about settings: --help, --check-config, start-up errors.
+// Texts about settings: --help, --check-config, start-up errors.
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"

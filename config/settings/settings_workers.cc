@@ -1,4 +1,4 @@
-// Settings of workers, devices and the order of jobs.
+// Settings for workers, devices and the order of jobs.
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "config/settings/setting_group.h"

@@ -7,7 +7,7 @@ namespace genesis {
 absl::Status ApiGate::Admit(const MethodRow& method, const Credentials& credentials,
                             Caller* caller) const {
   absl::StatusOr<Caller> found = authenticator_->Authenticate(credentials);
-  // An unauthenticated caller has no permissions.
+  // An unauthenticated caller gets no name and the lowest role.
   *caller = found.ok() ? *found : Caller{"", Role::kViewer, ""};
   caller->peer = credentials.peer;
   if (!found.ok()) return found.status();

@@ -17,8 +17,8 @@
 
 namespace genesis {
 
-// The checks before every method, for every transport: authentication, permission, metrics and the
-// audit line of the result.
+// The checks and records that surround every method, for every transport: authentication,
+// permission, metrics and the audit log.
 //
 // Owner: the daemon. Threads: any. Failure: UNAUTHENTICATED or PERMISSION_DENIED.
 class ApiGate {
@@ -27,22 +27,22 @@ class ApiGate {
   ApiGate(const Authenticator* authenticator, AuditLog* audit, Metrics* metrics)
       : authenticator_(authenticator), audit_(audit), metrics_(metrics) {}
 
-  // Returns OK if the bearer of `credentials` may call the method. Sets `caller` as far as it is
-  // known, also on refusal. A refusal must be passed to Done as well.
+  // Returns OK if the holder of `credentials` may call the method. Sets `caller` as far as it is
+  // known, even on refusal. A refusal must also be passed to Done.
   absl::Status Admit(const MethodRow& method, const Credentials& credentials, Caller* caller) const;
 
-  // Called when a call has ended. `protocol`: "grpc" or "http"; `subject`: the id in the request,
-  // if any. Mutating calls and refused calls go to the audit log.
+  // Called when a call has ended. `protocol` is "grpc" or "http". `subject` is the ID in the
+  // request, if any. Mutating and refused calls are written to the audit log.
   void Done(const MethodRow& method, const std::string& protocol, const Caller& caller,
             const std::string& subject, const absl::Status& status) const;
 
-  // The generation of the rules by which Admit decides.
+  // Returns the generation of the rules that Admit applies.
   uint64_t generation() const { return authenticator_->generation(); }
   OpenWatches& watches() const { return watches_; }
-  // Runs a task on the thread that builds the messages of watches, to keep that work off the
-  // writer.
+  // Runs a task on the thread that builds watch messages, which keeps that
+  // work off the writer thread.
   void Post(std::function<void()> task) const { threads_.Post(std::move(task)); }
-  // Ends watches whose callers are no longer admitted. Called a few times a second, on one thread.
+  // Ends watches whose callers are no longer admitted. One thread calls it a few times a second.
   void Tend();
 
  private:
@@ -54,7 +54,7 @@ class ApiGate {
   mutable IoThreads threads_{1};  // Last, because its tasks use the members above.
 };
 
-// One call from its admission to its end. Copyable; the gate outlives it.
+// One call, from admission to end. Copyable. The gate must outlive it.
 class ApiCall {
  public:
   // `protocol`: "grpc" or "http".
@@ -68,14 +68,14 @@ class ApiCall {
     admission_ = gate->Admit(method, credentials, &caller_);
   }
 
-  // OK if the caller may make the call. Otherwise the call must be ended with this status.
+  // OK if the caller may make the call; otherwise the status with which the call must end.
   const absl::Status& admission() const { return admission_; }
   const Caller& caller() const { return caller_; }
   const std::string& protocol() const { return protocol_; }
   const ApiGate& gate() const { return *gate_; }
 
-  // For streams, before each message: OK if the caller may still make the call. Tokens are reloaded
-  // while the daemon runs.
+  // Called before each message of a stream, because tokens may be reloaded while it runs. Returns
+  // OK if the caller may still make the call.
   absl::Status StillAdmitted() const {
     const uint64_t now = gate_->generation();
     if (now == *generation_) return absl::OkStatus();
@@ -95,7 +95,7 @@ class ApiCall {
   const MethodRow* method_;
   std::string protocol_;
   Credentials credentials_;
-  std::shared_ptr<std::atomic<uint64_t>> generation_;  // Generation in which the call was admitted.
+  std::shared_ptr<std::atomic<uint64_t>> generation_;  // In which the call was admitted.
   Caller caller_;
   absl::Status admission_;
 };

@@ -1,4 +1,4 @@
-// Methods about the outputs of a job other than checkpoints: its log, traces, exported weights.
+// Methods for the outputs of a job other than checkpoints: log, traces, exported weights.
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,10 +18,10 @@ using training::v1::ReadArtifactRequest;
 
 constexpr char kLog[] = "log.txt";
 constexpr int64_t kMaxPiece = int64_t{1} << 20;
-// The number of events that a job keeps.
+// Maximum number of events kept per job.
 constexpr int64_t kMaxEvents = 1000;
 
-// Returns the lines logged by the workers of a job, each with its time.
+// Returns the lines that the job's workers logged, each with its time.
 absl::StatusOr<std::string> LogOf(const JobView& view, const std::string& job_id) {
   const absl::StatusOr<std::vector<training::v1::JobEvent>> events =
       view.EventsAfter(job_id, 0, kMaxEvents);

@@ -39,7 +39,7 @@ void CheckpointUpload::Finish(const Callback<training::v1::Checkpoint>& first) {
     jobs->checkpoints().Record(
         *published,
         [files, import, callback](const absl::StatusOr<training::v1::Checkpoint>& recorded) {
-          // Without its record the file would never be removed.
+          // A file without a record would never be removed.
           if (!recorded.ok()) files->Post([import] { import->Withdraw(); });
           import->End();
           callback(recorded);

@@ -11,11 +11,11 @@
 
 namespace genesis {
 
-// ImportCheckpoint for every transport. Writes the file piece by piece, then publishes and records
-// it.
+// ImportCheckpoint for every transport. Writes the file piece by piece, then publishes it and
+// records the checkpoint.
 //
-// Owner: a call. Threads: one call at a time; callbacks run on a thread of the files, and the owner
-// may be gone afterwards. Failure: the statuses documented in the proto for ImportCheckpoint.
+// Owner: a call. Threads: one call at a time; callbacks run on a thread of CheckpointFiles, perhaps
+// after the owner is gone. Failure: the statuses that the proto documents for ImportCheckpoint.
 class CheckpointUpload {
  public:
   CheckpointUpload(JobManager* jobs, CheckpointFiles* files) : jobs_(jobs), files_(files) {}

@@ -1,4 +1,4 @@
-// Methods about checkpoints, except the two streaming ones.
+// Methods for checkpoints, except the two streaming ones.
 #include <utility>
 #include <vector>
 
@@ -35,8 +35,8 @@ absl::Status NameTaken(const CheckpointRequest& request) {
       " already; choose another name, or delete ", NamedId(request), " first"));
 }
 
-// Links the checkpoint just written by a worker to a second name, on a thread that may block, and
-// records it.
+// Links the checkpoint that a worker has just written to a second name, on a thread that
+// may block, and records it.
 void KeepUnderName(JobManager* jobs, CheckpointFiles* files, const CheckpointRequest& request,
                    training::v1::Checkpoint checkpoint,
                    const Callback<training::v1::Checkpoint>& callback) {
@@ -50,7 +50,7 @@ void KeepUnderName(JobManager* jobs, CheckpointFiles* files, const CheckpointReq
     *checkpoint.mutable_create_time() = TimestampNow();
     jobs->checkpoints().Record(checkpoint,
                                [=](const absl::StatusOr<training::v1::Checkpoint>& recorded) {
-                                 // Without its record the file would never be removed.
+                                 // A file without a record would never be removed.
                                  if (!recorded.ok())
                                    files->Post([=] { files->Remove(checkpoint).IgnoreError(); });
                                  callback(recorded);

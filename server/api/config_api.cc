@@ -1,4 +1,4 @@
-// Methods about the settings of the daemon.
+// Methods for the settings of the daemon.
 #include "server/api/runtime_config.h"
 #include "server/api/training_api.h"
 

@@ -1,4 +1,4 @@
-// Methods about datasets, except the streaming one.
+// Methods for datasets, except the streaming one.
 #include <algorithm>
 #include <utility>
 #include <vector>

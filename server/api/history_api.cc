@@ -1,4 +1,4 @@
-// Methods about the metrics of jobs over time.
+// Methods for the metrics of jobs over time.
 #include <algorithm>
 #include <utility>
 
@@ -29,7 +29,7 @@ void TrainingApi::GetHistory(const Caller&, const training::v1::GetHistoryReques
     }
     query.since = FromTimestamp(request.since());
   }
-  // An earlier job of the same id, deleted since, has rows too.
+  // Exclude rows of an earlier job with the same ID that has been deleted.
   if (const auto job = parts_.jobs->queries().Get(request.job_id()); job.ok()) {
     query.since = std::max(query.since, FromTimestamp(job->create_time()));
   }

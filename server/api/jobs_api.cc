@@ -1,4 +1,4 @@
-// Methods about jobs.
+// Methods for jobs.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -12,7 +12,7 @@ namespace {
 
 using training::v1::Job;
 
-// Returns a callback that responds with the job after the call.
+// Returns a callback that wraps the job in `Response` and passes it to `callback`.
 template <typename Response>
 Callback<Job> AnswerWithJob(const Callback<Response>& callback) {
   return [callback](const absl::StatusOr<Job>& job) {
@@ -23,7 +23,7 @@ Callback<Job> AnswerWithJob(const Callback<Response>& callback) {
   };
 }
 
-// Maximum number of bytes of a label key or value in a filter. Longer ones match no job.
+// Maximum length of a label key or value in a filter, in bytes. No job has longer ones.
 constexpr size_t kMaxFilterBytes = 255;
 
 absl::StatusOr<JobQuery> QueryOf(const training::v1::ListJobsRequest& request) {
@@ -58,7 +58,7 @@ absl::StatusOr<JobQuery> QueryOf(const training::v1::ListJobsRequest& request) {
   return query;
 }
 
-// Returns the number of jobs that fit into one response (clients accept up to 4 MiB); at least one.
+// Returns the number of jobs that fit into one response, at least 1. Clients accept up to 4 MiB.
 size_t FittingJobs(const std::vector<StoredJob>& jobs, size_t page_size) {
   constexpr size_t kMaxPageBytes = size_t{2} << 20U;
   size_t shown = 0;

@@ -9,14 +9,14 @@
 
 namespace genesis {
 
-// One method of TrainingService, for every transport: the only place that holds its role and its
-// HTTP form.
+// One method of TrainingService, for every transport. Roles and HTTP
+// forms are defined only here.
 struct MethodRow {
   const char* name;  // Name in training_service.proto.
-  Role role;         // The lowest role that may call it.
-  bool audited;      // True if it changes something: every call adds a line to the audit log.
+  Role role;         // Lowest role that may call it.
+  bool audited;      // True if it changes state: every call is written to the audit log.
   const char* verb;  // HTTP verb.
-  const char* path;  // HTTP path, "/v1/jobs/{job_id}"; request fields in braces.
+  const char* path;  // HTTP path, e.g. "/v1/jobs/{job_id}". Braces: request fields.
 };
 
 const std::vector<MethodRow>& MethodTable();
@@ -24,15 +24,15 @@ const std::vector<MethodRow>& MethodTable();
 // Returns nullptr if there is no such method.
 const MethodRow* FindMethod(const std::string& name);
 
-// Returns the method's descriptor: request and response types and which of them is streamed. Ends
-// the program if the service has no such method, which is a bug.
+// Returns the method's descriptor, with its request and response types and which of them are
+// streamed. Aborts if the service has no such method, which is a bug.
 const google::protobuf::MethodDescriptor& DescriptorOf(const MethodRow& row);
 
 // Returns true if messages of this type carry the bytes of a file in their field `content`.
 bool CarriesFile(const google::protobuf::Descriptor& message);
 
-// Returns the method whose request is called "<name>Request". Ends the program if there is none,
-// which is a bug.
+// Returns the method whose request is named "<name>Request". Aborts if
+// there is none, which is a bug.
 const MethodRow& MethodOfRequest(const std::string& request_name);
 
 }  // namespace genesis

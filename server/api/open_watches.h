@@ -11,16 +11,16 @@
 
 namespace genesis {
 
-// A stream that may be silent for long, so its caller's permission has to be checked from outside.
+// A stream that may stay silent for long, so its caller's permission is checked from outside.
 class QuietStream {
  public:
   virtual ~QuietStream() = default;
-  // Ends the stream if its caller is no longer admitted. Any thread.
+  // Ends the stream if its caller is no longer admitted. Any thread may call it.
   virtual void CheckAdmission() = 0;
 };
 
-// The open watches of every transport. Their number is bounded in total, per caller and over HTTP,
-// where each holds a connection. Every change of a job costs time for each watch of it.
+// The open watches of every transport. Their number is limited in total, per caller and over HTTP,
+// where each holds a connection, because every job change costs time for each watch of the job.
 //
 // Owner: ApiGate. Threads: any. Failure: RESOURCE_EXHAUSTED naming the limit.
 class OpenWatches {
@@ -33,7 +33,7 @@ class OpenWatches {
                     const std::string& protocol);
   // Called once for each opened watch.
   void Close(const QuietStream* watch);
-  // Makes every watch check its admission again.
+  // Makes every watch check again whether its caller is admitted.
   void CheckAdmissions();
 
  private:

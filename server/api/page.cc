@@ -27,7 +27,7 @@ constexpr int kMaxSize = 1000;
 constexpr size_t kKeyBytes = 32;
 constexpr size_t kTagBytes = 32;  // SHA-256.
 
-// Generated with the first token. Ends the program if the kernel has no random bytes.
+// Returns the key, created for the first token. Aborts if the kernel has no random bytes.
 const std::array<unsigned char, kKeyBytes>& Key() {
   static const auto& key = *[] {
     auto* made = new std::array<unsigned char, kKeyBytes>;
@@ -47,7 +47,7 @@ std::string TagOf(const std::string& bytes) {
   return tag;
 }
 
-// Serializes the request: its type and every field except those of the page, maps in order.
+// Serializes the request: its type and all fields except those of the page, with maps in order.
 std::string QueryText(const google::protobuf::Message& request) {
   const std::unique_ptr<google::protobuf::Message> query(request.New());
   query->CopyFrom(request);
@@ -63,7 +63,7 @@ std::string QueryText(const google::protobuf::Message& request) {
   return text;
 }
 
-// The length prefix keeps a place from being confused with another place plus a part of the query.
+// The length prefix separates place and query, so that no other split gives the same tag.
 std::string TagOf(const std::string& query, const std::string& place) {
   return TagOf(absl::StrCat(place.size(), ".", place, query));
 }
@@ -108,7 +108,7 @@ absl::StatusOr<std::array<int64_t, Count>> ReadPageKeys(const google::protobuf::
   std::array<int64_t, Count> keys = {};
   bool sound = parts.size() == Count;
   for (size_t i = 0; sound && i < Count; ++i) sound = absl::SimpleAtoi(parts[i], &keys[i]);
-  // The token is authentic but malformed: a bug, but no reason to end the program.
+  // The token is authentic but malformed. That is a bug, but no reason to abort.
   if (!sound) return absl::InternalError("a page token of ours does not fit its method");
   return keys;
 }

@@ -5,7 +5,7 @@
 
 namespace genesis {
 
-// Converts a status, its payloads as details, to the form sent by gRPC and HTTP.
+// Converts a status to the form sent over gRPC and HTTP. Its payloads become details.
 google::rpc::Status ToRpcStatus(const absl::Status& status);
 
 }  // namespace genesis

@@ -27,7 +27,7 @@ SettingValue ValueOf(const EffectiveSetting& effective) {
   return value;
 }
 
-// Returns the settings of `next` whose value differs from `now`.
+// Returns the settings in `next` whose values differ from `now`.
 std::vector<SettingValue> Changes(const LoadedSettings& now, const LoadedSettings& next) {
   std::map<std::string, std::string> before;
   for (const EffectiveSetting& each : now.effective) before[each.key] = each.value;
@@ -51,7 +51,7 @@ absl::Status CheckReloadable(const std::vector<SettingValue>& changes) {
   return absl::FailedPreconditionError(absl::StrJoin(faults, "\n"));
 }
 
-// Returns the metadata of the files that settings name, without reading them.
+// Returns the metadata of the files that `settings` names, without reading them.
 std::string LookOf(const Settings& settings) {
   std::string look;
   for (const std::string& path : {settings.tls.certificate_file, settings.tls.key_file,
@@ -140,7 +140,7 @@ absl::StatusOr<ReloadConfigResponse> RuntimeConfig::TryReload(bool validate_only
     return absl::FailedPreconditionError(
         "this daemon was given its settings by a program, which has no file to read again");
   }
-  // Taken before the files are read, so that a change during the reading is detected afterwards.
+  // Taken before the files are read, so that a change during the read is detected later.
   LoadedSettings next = now.again();
   const std::string look = LookOf(next.settings);
   if (!next.errors.empty()) return ToStatus(next.errors);
@@ -174,7 +174,7 @@ absl::StatusOr<std::vector<RuntimeConfig::Commit>> RuntimeConfig::PrepareAll(
       commits.push_back(*std::move(commit));
       continue;
     }
-    // An unreadable file is an invalid argument of the reload, whatever the cause.
+    // An unreadable file is an invalid argument of the reload, whatever the error.
     const bool restart = absl::IsFailedPrecondition(commit.status());
     if (!restart || code == absl::StatusCode::kOk) {
       code = restart ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kInvalidArgument;
@@ -201,7 +201,7 @@ void RuntimeConfig::LookAtFiles() {
   const bool settled = look == files_seen_;
   files_seen_ = look;
   if (look == files_in_use_ || !settled) return;
-  // Set also on failure: the same files would fail again and fill the log.
+  // Set even on failure, because the same files would fail again and fill the log.
   files_in_use_ = look;
   const absl::StatusOr<std::vector<Commit>> commits = PrepareAll(now);
   if (commits.ok()) {

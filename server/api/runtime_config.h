@@ -19,12 +19,12 @@ namespace genesis {
 // The settings in effect. A reload applies all of its changes or none.
 //
 // Owner: the daemon. Threads: reloads run on the main thread, which may block on a disk; any thread
-// may request one and read settings. Failure: a reload that cannot be applied whole changes
-// nothing, is logged and counted, and reports all errors together.
+// may request one or read settings. Failure: a reload with an error changes nothing, is logged and
+// counted, and reports all errors together.
 class RuntimeConfig {
  public:
-  // Prepares a part for `next` without changing anything. Returns the function that applies the
-  // settings, which cannot fail.
+  // Prepares a component for `next` without changing anything. Returns the function that applies
+  // the settings, which cannot fail.
   using Commit = std::function<void()>;
   using Prepare = std::function<absl::StatusOr<Commit>(const Settings& next)>;
 
@@ -36,14 +36,14 @@ class RuntimeConfig {
   Settings settings() const;
   training::v1::GetConfigResponse Get() const;
 
-  // Runs the callback on the main thread. UNAVAILABLE while the daemon is shutting down.
+  // Requests a reload; the callback runs on the main thread. UNAVAILABLE during shutdown.
   void Request(bool validate_only, const Callback<training::v1::ReloadConfigResponse>& callback);
 
-  // Main thread. INVALID_ARGUMENT for unusable values and files, FAILED_PRECONDITION for changes
-  // that need a restart.
+  // Main thread only. INVALID_ARGUMENT for invalid values and files, FAILED_PRECONDITION for
+  // changes that need a restart.
   absl::StatusOr<training::v1::ReloadConfigResponse> Reload(bool validate_only);
-  // Main thread, a few times a second. Runs the requested reloads, and applies tokens and
-  // certificates whose files have changed, once two checks in a row saw the same files.
+  // Called on the main thread a few times a second. Runs requested reloads. Also applies token and
+  // certificate files that have changed, once two checks in a row saw the same files.
   void Tend();
   // Refuses pending and future requests. Idempotent.
   void Close();
@@ -64,7 +64,7 @@ class RuntimeConfig {
   LoadedSettings loaded_ ABSL_GUARDED_BY(mutex_);
   std::deque<PendingReload> pending_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  // Main thread only. Metadata of the files in use, and of the files at the last check.
+  // Main thread only: metadata of the files in use, and of the files at the last check.
   std::string files_in_use_;
   std::string files_seen_;
 };

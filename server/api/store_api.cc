@@ -1,4 +1,4 @@
-// Methods about the store itself.
+// Methods for the store itself.
 #include "server/api/training_api.h"
 
 namespace genesis {

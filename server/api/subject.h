@@ -6,8 +6,8 @@
 
 namespace genesis {
 
-// Returns the id that a request is about, for the audit log: its job_id, checkpoint_id, worker_id,
-// dataset or name; empty if it has none.
+// Returns the ID of what a request is about, for the audit log: its job_id, checkpoint_id,
+// worker_id, dataset or name; empty if it has none.
 std::string SubjectOf(const google::protobuf::Message& request);
 
 }  // namespace genesis

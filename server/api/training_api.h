@@ -12,8 +12,8 @@
 #include "server/store/backup.h"
 #include "server/workers/worker_pool.h"
 
-// Every unary method, by source file. TrainingApi and each transport declare the methods listed
-// here.
+// All unary methods, in the order of the source files. TrainingApi and each transport declare the
+// methods listed here.
 // clang-format off: one line each.
 #define GENESIS_UNARY_METHODS(METHOD) \
   METHOD(Train)                       \
@@ -51,9 +51,9 @@ namespace genesis {
 class HistoryStore;
 class RuntimeConfig;
 
-// The unary methods of TrainingService, for every transport: gRPC (rpc/) and HTTP with JSON (http/)
+// The unary methods of TrainingService, for every transport: gRPC (rpc/) and HTTP with JSON (rest/)
 // both call it. Stateless: each method validates, calls the core, and runs its callback once. No
-// method blocks. ApiGate has admitted the caller.
+// method blocks. ApiGate has already admitted the caller.
 class TrainingApi {
  public:
   struct Parts {

@@ -15,7 +15,7 @@ namespace genesis {
 template <typename Request, typename Response>
 using UnaryMember = void (TrainingApi::*)(const Caller&, const Request&, const Callback<Response>&);
 
-// Runs an admitted unary call, for every transport. Checks the request's shape first, and runs
+// Runs an admitted unary call, for every transport. Validates the request first, and runs
 // `callback` once even if the method throws or drops it.
 template <typename Request, typename Response>
 void CallUnary(TrainingApi* api, UnaryMember<Request, Response> member, const Caller& caller,

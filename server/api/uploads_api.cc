@@ -1,4 +1,4 @@
-// Methods about files that clients upload for their jobs.
+// Methods for files that clients upload for their jobs.
 #include <string>
 
 #include "server/api/training_api.h"
@@ -11,7 +11,7 @@ UploadStore::File FileOf(const Request& request) {
   return {.sha256 = request.sha256(), .kind = request.kind(), .size_bytes = request.size_bytes()};
 }
 
-// Wraps an upload in its response.
+// Wraps an upload in the response type.
 template <typename Response>
 absl::StatusOr<Response> AnswerOf(absl::StatusOr<training::v1::Upload> upload) {
   if (!upload.ok()) return upload.status();

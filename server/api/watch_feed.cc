@@ -12,11 +12,11 @@ using training::v1::JobEvent;
 using training::v1::WatchJobRequest;
 using training::v1::WatchJobResponse;
 
-// Maximum events in one message, and maximum events kept for a slow reader.
+// Maximum events in one message, and maximum events queued for a slow reader.
 constexpr int kMaxEvents = 256;
 constexpr size_t kMaxBytes = size_t{64} * 1024;  // Maximum bytes of events in one message.
 
-// Returns the sequence after which the watch starts.
+// Returns the sequence number after which the watch starts.
 absl::StatusOr<int64_t> FirstCursor(const WatchJobRequest& request, const JobView& view) {
   const int64_t newest = view.LastSequence();
   if (request.cursor() == -1) return newest;
@@ -84,7 +84,7 @@ void WatchFeed::Advance() {
   {
     absl::MutexLock lock(&mutex_);
     behind = std::exchange(behind_, false);
-    if (behind) pending_.clear();  // They are read from the store.
+    if (behind) pending_.clear();  // They will be read from the store.
     after = sent_sequence_;
   }
   absl::StatusOr<std::vector<JobEvent>> replay = std::vector<JobEvent>();
@@ -148,7 +148,7 @@ void WatchFeed::AddEvents(const std::vector<JobEvent>& replay, WatchJobResponse&
     break;
   }
   while (!behind_ && !pending_.empty()) {
-    // Events read from the store also arrived as notices.
+    // Events read from the store have also arrived through Notify.
     if (pending_.front()->sequence() > sent_sequence_ && !add(*pending_.front())) return;
     pending_.pop_front();
   }

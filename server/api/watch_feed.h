@@ -16,24 +16,24 @@
 
 namespace genesis {
 
-// Receives the messages of one watch. Both methods are called with the feed's lock held, must not
-// block and must not call the feed.
+// Receives the messages of one watch. Both methods are called with the feed's lock held, so they
+// must not block or call the feed.
 class WatchSink {
  public:
   virtual ~WatchSink() = default;
-  // `response` stays unchanged until Advance or the end.
+  // `response` stays unchanged until Advance is called or the watch ends.
   virtual void Write(const training::v1::WatchJobResponse& response) = 0;
-  // Called once, and last.
+  // Called once, as the last call.
   virtual void Finish(const absl::Status& status) = 0;
 };
 
-// WatchJob for every transport: one reader of one job. The hub holds it. It outlives its sink, so a
-// late Notify is harmless.
+// WatchJob for every transport: one reader of one job. The hub also owns it, so it may outlive its
+// sink, and a late Notify is harmless.
 //
-// It keeps the newest snapshot and at most 256 events. If more arrive while a message is in flight,
-// they are dropped and `behind_` is set: the next message is then read from the store, on the
-// reader's thread, so a slow reader costs the writer nothing. The feed ends when its caller is no
-// longer admitted.
+// Keeps the newest snapshot and at most 256 events. If more arrive while a message is in flight,
+// they are dropped and `behind_` is set; the next message is then read from the store on the
+// reader's thread, so that a slow reader costs the writer nothing. The feed ends when its caller is
+// no longer admitted.
 //
 // Owner: the sink and the hub. Threads: any. Failure: Finish receives the statuses of WatchJob.
 class WatchFeed final : public JobWatcher,
@@ -48,17 +48,17 @@ class WatchFeed final : public JobWatcher,
         job_id_(request_.job_id()),
         sink_(sink) {}
 
-  // Subscribes to the job; the first Advance writes its current state. An error is returned, not
-  // passed to Finish.
+  // Subscribes to the job; the first Advance writes its current state. Returns an error instead of
+  // passing it to Finish.
   absl::Status Watch();
-  // Writes the next message, now or when there is one, or ends. Blocks on the store. Called only at
-  // the start and after each message.
+  // Writes the next message as soon as there is one, or ends the watch. Blocks on the store. Called
+  // only at the start and after each message.
   void Advance();
   void End(const absl::Status& status);
-  // Called before the sink is destroyed, but not from a method of the sink.
+  // Called before the sink is destroyed, but not by a method of the sink.
   void Detach();
 
-  // Only queues the change: messages are built on a thread of the gate.
+  // Only queues the change. Messages are built on a thread of the gate.
   void Notify(std::shared_ptr<const JobSnapshot> snapshot, const JobEvents& events) override;
   void CheckAdmission() override;
 
@@ -81,7 +81,7 @@ class WatchFeed final : public JobWatcher,
   std::deque<std::shared_ptr<const training::v1::JobEvent>> pending_ ABSL_GUARDED_BY(mutex_);
   int64_t sent_sequence_ ABSL_GUARDED_BY(mutex_) = 0;
   bool behind_ ABSL_GUARDED_BY(mutex_) = false;
-  // A message is being written or built; Notify then only queues its change.
+  // True while a message is being written or built; Notify then only queues its change.
   bool busy_ ABSL_GUARDED_BY(mutex_) = true;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   bool open_ ABSL_GUARDED_BY(mutex_) = false;  // Registered in the gate's watches.

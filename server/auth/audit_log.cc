@@ -19,7 +19,7 @@ namespace {
 constexpr int kRefusalsPerWindow = 100;
 constexpr absl::Duration kWindow = absl::Minutes(1);
 constexpr mode_t kMode = 0640;
-// Valid names of jobs are short; longer values are abuse.
+// Valid job names are short. Longer values are abuse and are truncated.
 constexpr size_t kLongestValue = 256;
 
 absl::StatusOr<int> OpenFile(const std::string& path) {
@@ -32,7 +32,7 @@ absl::StatusOr<int> OpenFile(const std::string& path) {
                                                     "; choose another with --audit-file"));
 }
 
-// Quotes `text` as JSON. A byte outside ASCII is written as \u00XX, so any bytes are valid.
+// Returns `text` as a JSON string. Bytes outside ASCII become \u00XX, so that any input is valid.
 std::string Quoted(const std::string& text) {
   std::string quoted = "\"";
   for (const char c : text.substr(0, kLongestValue)) {
@@ -83,7 +83,7 @@ void AuditLog::Write(const AuditEntry& entry) {
 
 bool AuditLog::MayWrite(const AuditEntry& entry, absl::Time now) {
   if (!entry.refused) return true;
-  // A clock that is set back starts a new window too.
+  // A clock that was set back also starts a new window.
   if (now - window_begin_ >= kWindow || now < window_begin_) {
     window_begin_ = now;
     refusals_in_window_ = 0;

@@ -13,7 +13,7 @@
 
 namespace genesis {
 
-// One line of the audit log: caller, method, subject and outcome. Holds no token and no request.
+// One line of the audit log: caller, method, subject and outcome. Contains no token and no request.
 struct AuditEntry {
   std::string caller;  // Empty if unknown.
   std::string role;
@@ -21,16 +21,16 @@ struct AuditEntry {
   std::string protocol;
   std::string method;
   std::string subject;
-  std::string outcome;  // "OK", "PERMISSION_DENIED".
+  std::string outcome;  // E.g. "OK", "PERMISSION_DENIED".
   bool refused = false;
 };
 
-// Appends a line of JSON per entry, each with one write, so that lines never mix and the kernel has
-// the line when Write returns. Repeated refusals cannot fill the disk: beyond 100 within a minute
-// they are only counted, and the next line reports the number.
+// Appends each entry as a line of JSON with a single write, so that lines never interleave and the
+// kernel has the line when Write returns. Refusals cannot fill the disk: more than 100 within a
+// minute are only counted, and the next line reports their number.
 //
 // Owner: the daemon. Threads: any. Failure: a line that cannot be written is logged, at most once a
-// minute, and reported to `on_lost`; the call itself goes on.
+// minute, and reported to `on_lost`. The API call itself continues.
 class AuditLog {
  public:
   using Clock = std::function<absl::Time()>;
@@ -45,7 +45,7 @@ class AuditLog {
   AuditLog& operator=(const AuditLog&) = delete;
 
   void Write(const AuditEntry& entry);
-  // Opens the path again, after log rotation has moved the file.
+  // Opens the path again after log rotation has moved the file.
   absl::Status Reopen();
 
  private:
@@ -58,7 +58,7 @@ class AuditLog {
   const Lost on_lost_;
   absl::Mutex mutex_;
   int fd_ ABSL_GUARDED_BY(mutex_);
-  // The last line was truncated, so the next write starts a new one.
+  // True if the last line was truncated, so that the next write starts a new line.
   bool cut_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time window_begin_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   int refusals_in_window_ ABSL_GUARDED_BY(mutex_) = 0;

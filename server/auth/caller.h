@@ -13,29 +13,29 @@ namespace genesis {
 struct Caller {
   std::string name = "anonymous";
   Role role = Role::kAdmin;
-  std::string peer;  // "ipv4:127.0.0.1:40312", in gRPC's format.
+  std::string peer;  // In gRPC's format: "ipv4:127.0.0.1:40312".
 };
 
 // The credentials of one call.
 struct Credentials {
-  std::string authorization;  // The header's value: "Bearer <token>"; empty for none.
+  std::string authorization;  // Value of the header: "Bearer <token>"; empty if missing.
   std::string certificate;    // Name from a verified client certificate.
   std::string peer;
-  absl::Status certificate_fault = {};  // Reason why a verified certificate names no caller.
+  absl::Status certificate_fault = {};  // Why a verified certificate names no caller.
 };
 
-// Identifies callers. Thread-safe.
+// An interface that identifies callers. Thread-safe.
 class Authenticator {
  public:
   virtual ~Authenticator() = default;
-  // UNAUTHENTICATED with what is missing, never with the given credentials.
+  // Returns UNAUTHENTICATED naming what is missing, but never the given credentials.
   virtual absl::StatusOr<Caller> Authenticate(const Credentials& credentials) const = 0;
-  // Changes whenever Authenticate may return another result than before.
+  // Returns a number that changes whenever Authenticate may return a different result.
   virtual uint64_t generation() const { return 0; }
 };
 
-// Treats every caller as admin, for a daemon that only this machine can reach and that has no
-// tokens.
+// Treats every caller as admin. Used if only this machine can reach the daemon and
+// no tokens are configured.
 class OpenAuthenticator final : public Authenticator {
  public:
   absl::StatusOr<Caller> Authenticate(const Credentials&) const override { return Caller(); }

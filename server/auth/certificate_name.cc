@@ -45,7 +45,7 @@ absl::StatusOr<std::string> NameOfCertificate(const X509& certificate) {
   if (size < 0) return Unusable("has a common name that is not text");
   const std::unique_ptr<unsigned char, Free> owned(bytes);
   std::string name(reinterpret_cast<const char*>(bytes), static_cast<size_t>(size));
-  // OneLine leaves safe text unchanged.
+  // OneLine leaves text without control characters unchanged.
   if (name.empty() || OneLine(name, 4 * kLongest) != name || name.size() > kLongest) {
     return Unusable(absl::StrCat("has the common name ", QuoteValue(name)));
   }

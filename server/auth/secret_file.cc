@@ -16,7 +16,7 @@ namespace genesis {
 namespace {
 
 constexpr off_t kMaxBytes = off_t{1024} * 1024;
-// Writable by the group, or any access for others: 0640 and 0600 are accepted.
+// Mode bits that are refused: group write and any access for others. 0640 and 0600 are accepted.
 constexpr mode_t kTooWide = 0027;
 
 absl::Status OpenError(const std::string& place) {
@@ -50,7 +50,7 @@ absl::StatusOr<std::string> ReadAll(int fd, const std::string& place) {
 
 absl::StatusOr<std::string> Read(const std::string& key, const std::string& path, bool secret) {
   const std::string place = absl::StrCat(key, ": ", path);
-  // O_NONBLOCK: never waits for the other end of a pipe.
+  // O_NONBLOCK, so that a pipe in place of the file cannot block.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return OpenError(place);
   const absl::Cleanup close_it = [fd] { close(fd); };

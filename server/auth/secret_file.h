@@ -6,12 +6,12 @@
 
 namespace genesis {
 
-// Returns the content of the file, at most 1 MiB, that a setting names. `key` is the setting, for
-// messages. NOT_FOUND, PERMISSION_DENIED or INVALID_ARGUMENT with the setting, the path and the
-// cure.
+// Returns the content of the file, at most 1 MiB, that a setting names. `key` is
+// the setting, for error messages. NOT_FOUND, PERMISSION_DENIED or INVALID_ARGUMENT
+// with setting, path and cure.
 absl::StatusOr<std::string> ReadSettingFile(const std::string& key, const std::string& path);
 
-// Same, for a file that holds a secret. Refuses one that other users may read or change.
+// Same, for a file with a secret. Refuses a file that other users may read or change.
 absl::StatusOr<std::string> ReadSecretFile(const std::string& key, const std::string& path);
 
 }  // namespace genesis

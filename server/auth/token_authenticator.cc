@@ -11,7 +11,7 @@ namespace {
 
 using Rules = TokenAuthenticator::Rules;
 
-// Compares with every token, so that the time does not reveal which one matched.
+// Compares with every token, so that the timing does not reveal which one matched.
 std::optional<Caller> ByToken(const TokenFile& file, const std::string& token) {
   std::optional<Caller> caller;
   for (const TokenFile::Token& each : file.tokens) {
@@ -53,7 +53,7 @@ absl::StatusOr<Caller> TokenAuthenticator::Authenticate(const Credentials& crede
   if (!rules->file.has_value() && !rules->certificates) return Caller();
   absl::string_view token = credentials.authorization;
   if (rules->file.has_value() && !token.empty()) {
-    // The scheme's name is not case-sensitive (RFC 9110).
+    // The scheme name is case-insensitive (RFC 9110).
     const bool bearer = absl::StartsWithIgnoreCase(token, "bearer ");
     if (bearer) token.remove_prefix(sizeof("bearer ") - 1);
     std::optional<Caller> caller =

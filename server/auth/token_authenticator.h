@@ -18,21 +18,21 @@ namespace genesis {
 // Identifies callers by token or by client certificate.
 //
 // Owner: the daemon. Threads: any; Replace swaps the rules for later calls. Failure:
-// UNAUTHENTICATED, the same for a mistyped token and an unknown one.
+// UNAUTHENTICATED, the same for a malformed token and an unknown one.
 class TokenAuthenticator final : public Authenticator {
  public:
   struct Rules {
-    std::optional<TokenFile> file;  // auth.tokens_file; none: no tokens.
-    bool certificates = false;      // tls.client_ca_file is set.
-    // The role of certificates that the file does not name.
+    std::optional<TokenFile> file;  // auth.tokens_file; unset disables tokens.
+    bool certificates = false;      // True if tls.client_ca_file is set.
+    // Role of certificates that the file does not name.
     Role certificate_role = Role::kSubmitter;
   };
   explicit TokenAuthenticator(Rules rules)
       : rules_(std::make_shared<const Rules>(std::move(rules))) {}
 
-  // A token takes precedence over a certificate. Without tokens and client authority every caller
-  // is admin: such a daemon listens on loopback only, or runs with --insecure. With client
-  // authority alone, callers on the unix socket are admin, because its mode restricts who connects.
+  // A token takes precedence over a certificate. Without tokens and client CA, every caller is
+  // admin: such a daemon listens on loopback only, or runs with --insecure. With only a client CA,
+  // callers on the unix socket are admin, because its mode restricts who can connect.
   absl::StatusOr<Caller> Authenticate(const Credentials& credentials) const override;
 
   uint64_t generation() const override { return generation_; }
@@ -45,7 +45,7 @@ class TokenAuthenticator final : public Authenticator {
   std::atomic<uint64_t> generation_{0};
 };
 
-// Returns the rules that `settings` select; reads the tokens file. Errors as LoadTokenFile.
+// Reads the rules that `settings` selects, including the tokens file. Errors as LoadTokenFile.
 absl::StatusOr<TokenAuthenticator::Rules> LoadRules(const Settings& settings);
 
 }  // namespace genesis

@@ -15,7 +15,7 @@
 namespace genesis {
 namespace {
 
-// Each call is compared with every token.
+// Bounded because each call is compared with every token.
 constexpr size_t kMaxEntries = 1000;
 constexpr char kForms[] =
     "NAME ROLE sha256:SALT:DIGEST as genesisctl token prints it, or cn:NAME ROLE";
@@ -27,7 +27,7 @@ std::string AddLine(absl::string_view line, TokenFile& file) {
   absl::string_view name = words[0];
   const bool certificate = absl::ConsumePrefix(&name, "cn:");
   const size_t wanted = certificate ? 2 : 3;
-  // The words themselves may be a secret that was put here by mistake.
+  // Do not quote the words: they may be a secret that was put here by mistake.
   if (words.size() != wanted) {
     return absl::StrCat("has ", words.size(), " words; accepted: ", kForms);
   }

@@ -13,7 +13,7 @@ namespace genesis {
 // ignored.
 //   NAME ROLE sha256:<salt>:<digest>   the bearer of that token is NAME
 //   cn:NAME ROLE                       a verified client certificate with that common name
-// Several tokens may have one name, so that one can be replaced without a pause.
+// Several tokens may have the same name, so that a token can be replaced without an interruption.
 struct TokenFile {
   struct Token {
     std::string name;
@@ -28,11 +28,11 @@ struct TokenFile {
   std::vector<Certificate> certificates;
 };
 
-// INVALID_ARGUMENT with every error, one per line, each prefixed "<path>:<line>: ". Messages
-// contain no hash.
+// Parses the file. INVALID_ARGUMENT with every error, one per line, each prefixed by
+// "<path>:<line>: ". Error messages contain no hash.
 absl::StatusOr<TokenFile> ParseTokenFile(const std::string& text, const std::string& path);
 
-// Reads and parses the file. Refuses a file that other users may read, as ReadSecretFile does.
+// Reads and parses the file. Like ReadSecretFile, refuses a file that other users may read.
 absl::StatusOr<TokenFile> LoadTokenFile(const std::string& path);
 
 }  // namespace genesis

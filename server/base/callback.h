@@ -6,8 +6,8 @@
 
 namespace genesis {
 
-// A callback with the result of a call that may wait for the writer, a disk or a worker. It is
-// called exactly once, on any thread, and must not block.
+// Receives the result of a call that may wait for the writer, a disk or a worker. It is called
+// exactly once, on any thread, and must not block.
 template <typename T>
 using Callback = std::function<void(const absl::StatusOr<T>&)>;
 

@@ -7,17 +7,17 @@
 
 namespace genesis {
 
-// The daemon's code throws nothing, but libraries do (bad_alloc above all), and bugs may. Guards
-// stand where external calls come in and where threads begin tasks: an exception becomes INTERNAL
-// for that one call, a line in the log and a count.
+// The daemon's own code does not throw, but libraries may (bad_alloc above all), and so may bugs.
+// Guards are placed where external calls enter and where threads start tasks: an exception becomes
+// INTERNAL for that one call, a log line and a count.
 
-// Converts `error` to the caller's status; logs and counts it. `place`: "GetHistory", "http".
+// Logs and counts the error and converts it to a status. `place` is, e.g., "GetHistory" or "http".
 absl::Status CaughtError(const char* place, const std::exception& error);
 
-// Returns the number of exceptions in the process since the last call, for a metric.
+// Returns the number of exceptions since the last call, for a metric.
 int64_t TakeCaughtErrors();
 
-// Runs `call`; OK if it threw nothing.
+// Runs `call`. Returns OK if it did not throw.
 template <typename Call>
 absl::Status Guarded(const char* place, const Call& call) {
   try {
@@ -28,7 +28,7 @@ absl::Status Guarded(const char* place, const Call& call) {
   }
 }
 
-// Returns what `call` returns, or INTERNAL.
+// Returns the result of `call`, or INTERNAL if it threw.
 template <typename Call>
 absl::Status GuardedStatus(const char* place, const Call& call) {
   try {

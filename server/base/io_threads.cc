@@ -41,7 +41,7 @@ void IoThreads::Loop() {
       task = std::move(waiting_.front());
       waiting_.pop_front();
     }
-    // The objects held by the task notify the waiting caller: AnswerOnce, or its stream.
+    // If the task throws, the objects it holds notify the caller: AnswerOnce or its stream.
     Guarded("a task that waits for a disk", task).IgnoreError();
   }
 }

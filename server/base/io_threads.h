@@ -11,11 +11,11 @@
 
 namespace genesis {
 
-// A few threads for tasks that block on a disk, so that gRPC's threads serve other calls meanwhile.
-// The queue is unbounded: the posting code bounds it.
+// A few threads for tasks that block on a disk, so that gRPC's threads can serve other calls. The
+// queue is unbounded: callers must limit what they post.
 //
-// Owner: ReplayStore. Threads: Post from any. Failure: none; exceptions of tasks are caught, logged
-// and counted.
+// Owner: the object whose tasks they run. Threads: any may Post. Failure: none; exceptions of tasks
+// are caught, logged and counted.
 class IoThreads {
  public:
   explicit IoThreads(int count);
@@ -25,7 +25,7 @@ class IoThreads {
   IoThreads& operator=(const IoThreads&) = delete;
 
   void Post(std::function<void()> task);
-  // Number of queued tasks.
+  // Returns the number of queued tasks.
   size_t waiting() const;
 
  private:

@@ -6,8 +6,8 @@
 
 namespace genesis {
 
-// INVALID_ARGUMENT with every fault in the shape of a request: see base/text/message_limits.h. Must
-// run before any other use of the request.
+// Returns INVALID_ARGUMENT listing every malformed field of a request; see
+// base/text/message_limits.h. Must run before any other use of the request.
 absl::Status CheckRequest(const google::protobuf::Message& request);
 
 }  // namespace genesis

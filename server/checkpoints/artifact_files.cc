@@ -29,8 +29,8 @@ using training::v1::ReadArtifactResponse;
 
 constexpr size_t kMaxListed = 1000;
 
-// "-trace-step-12.json" or "-step-000012.safetensors". The digits are strict because the name of
-// another job may begin with this one's.
+// Accepts "-trace-step-12.json" or "-step-000012.safetensors" after the job ID. Only digits are
+// allowed, because the ID of another job may begin with this one's.
 bool IsArtifactOf(const std::string& job_id, absl::string_view name) {
   if (!absl::ConsumePrefix(&name, job_id)) return false;
   const bool fits =

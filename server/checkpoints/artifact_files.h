@@ -10,19 +10,19 @@
 
 namespace genesis {
 
-// The output files of a job other than checkpoints: traces of its steps (<job>-trace-step-<n>.json)
-// and exported weights (<job>-step-<n>.safetensors). Each function blocks on the disk.
+// The output files of a job other than checkpoints: step traces (<job>-trace-step-<n>.json) and
+// exported weights (<job>-step-<n>.safetensors). All functions block on the disk.
 
-// Lists by name; at most 1000. Empty if the folder does not exist.
+// Lists the files by name, at most 1000. Empty if the folder does not exist.
 std::vector<training::v1::Artifact> ListArtifactFiles(const std::string& dir,
                                                       const std::string& job_id);
 
-// Reads a piece of one file; links cannot lead out of `dir`. NOT_FOUND if the job has no file of
-// that name, OUT_OF_RANGE beyond its end.
+// Reads at most `most` bytes of one file. Links cannot lead out of `dir`. NOT_FOUND if the job has
+// no such file, OUT_OF_RANGE beyond its end.
 absl::StatusOr<training::v1::ReadArtifactResponse> ReadArtifactFile(
     const std::string& dir, const training::v1::ReadArtifactRequest& request, int64_t most);
 
-// Returns a piece of a text that is held in memory; statuses as above.
+// Same, for a text held in memory.
 absl::StatusOr<training::v1::ReadArtifactResponse> ReadArtifactText(
     const std::string& text, const training::v1::ReadArtifactRequest& request, int64_t most);
 

@@ -9,13 +9,13 @@
 
 namespace genesis {
 
-// One file of a checkpoint that is being sent, piece by piece. Counts as a download while it lives.
+// A checkpoint file that is being sent, piece by piece. Counts as a download while it exists.
 //
-// Owner: a call. Threads: one at a time; blocking methods belong on the threads of CheckpointFiles.
+// Owner: a call. Threads: one at a time; run blocking methods on the threads of CheckpointFiles.
 class CheckpointDownload {
  public:
-  // Reserves one of the downloads: RESOURCE_EXHAUSTED. OUT_OF_RANGE for an offset that is not 0 to
-  // the file's size, FAILED_PRECONDITION for a sharded checkpoint. Does not block.
+  // Reserves a download; does not block. RESOURCE_EXHAUSTED if none is free, OUT_OF_RANGE unless
+  // the offset is 0 to the file's size, FAILED_PRECONDITION for a sharded checkpoint.
   static absl::StatusOr<std::shared_ptr<CheckpointDownload>> Begin(
       CheckpointFiles* files, const training::v1::Checkpoint& checkpoint, int64_t offset);
   ~CheckpointDownload() { files_->EndDownload(); }
@@ -26,9 +26,9 @@ class CheckpointDownload {
   // Ends the download before byte `end` of the file.
   void StopAt(int64_t end) { end_ = end; }
 
-  // Blocks on the disk. DATA_LOSS if the file is gone or its size differs from its record.
+  // Blocks on the disk. DATA_LOSS if the file is gone or its size differs from the record.
   absl::Status Open();
-  // Blocks on the disk. Returns at most `most` bytes; "" at the end. DATA_LOSS if there are fewer.
+  // Blocks on the disk. Returns at most `most` bytes; "" at the end. DATA_LOSS if too few are left.
   absl::StatusOr<std::string> Read(int64_t most);
 
  private:

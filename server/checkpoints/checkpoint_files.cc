@@ -33,16 +33,16 @@ namespace genesis {
 namespace {
 
 constexpr int kShortThreads = 2;
-// Reading a large file saturates a disk and a core, so one at a time.
+// Reading a large file saturates a disk and a core, so run one task at a time.
 constexpr int kLongThreads = 1;
 constexpr size_t kLongestId = 127;
 constexpr absl::Duration kLookAround = absl::Milliseconds(200);
 constexpr size_t kMaxWords = 2000;
 
-// Removes the shards beside "<id>.pt", named "<id>.pt.shard-...", and their manifests.
+// Removes the shards next to "<id>.pt", named "<id>.pt.shard-...", and their manifests.
 absl::Status RemoveShards(int folder, const std::string& name) {
   const std::string prefix = name + ".shard-";
-  // Needs its own descriptor, because reading moves the position.
+  // Needs its own descriptor, because reading a folder moves the file position.
   const int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* const entries = fd < 0 ? nullptr : fdopendir(fd);
   if (entries == nullptr) {
@@ -82,7 +82,7 @@ std::string CheckpointIdFault(const std::string& id) {
     return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '-';
   });
   if (id.empty() || id.size() > kLongestId || !letters || id[0] == '-') return kAccepted;
-  // "<job>-step-<n>" is reserved for the job of that name.
+  // "<job>-step-<n>" is reserved for checkpoints of the job <job>.
   const size_t digits = id.find_last_not_of("0123456789") + 1;
   if (digits < id.size() &&
       (absl::EndsWith(id.substr(0, digits), "-step-") || id.substr(0, digits) == "step-")) {
@@ -152,11 +152,11 @@ absl::StatusOr<std::string> CheckpointFiles::Link(const training::v1::Checkpoint
         "file; ask for one without a name, or copy ",
         checkpoint.path(), " with its shards"));
   }
-  // Opening first refuses files outside the folder.
+  // Open refuses files outside the folder.
   if (absl::Status status = Open(checkpoint).status(); !status.ok()) return status;
   const std::string path = CheckpointPath(options_.dir, id);
   const std::string manifest = ManifestPathOf(checkpoint.path());
-  // The manifest first, as for every checkpoint. A file without one is verified by itself.
+  // Link the manifest first, as for every checkpoint. A file without a manifest is verified alone.
   const bool has_manifest = link(manifest.c_str(), ManifestPathOf(path).c_str()) == 0;
   if (!has_manifest && errno != ENOENT) return FileFault(ManifestPathOf(path), errno);
   if (link(checkpoint.path().c_str(), path.c_str()) != 0) {
@@ -177,7 +177,7 @@ absl::Status CheckpointFiles::Remove(const training::v1::Checkpoint& checkpoint)
       OpenBeneath(options_.dir, folder, O_RDONLY | O_DIRECTORY);
   if (!parent.ok()) return parent.status();
   const std::string name = parts.filename().string();
-  // Each file before its manifest, so that no file is ever left without its manifest.
+  // Remove each file before its manifest, so that no file is ever left without its manifest.
   for (const std::string& each : {name, ManifestPathOf(name)}) {
     if (unlinkat(parent->fd(), each.c_str(), 0) != 0 && errno != ENOENT) {
       return FileFault(absl::StrCat(options_.dir, "/", folder, "/", each), errno);
@@ -215,7 +215,7 @@ absl::Status CheckpointFiles::Verify(const std::string& path, const std::string&
         "the process that read the file was ended by signal ", exit.signal, " (",
         strsignal(exit.signal), "); accepted: a checkpoint that genesis-worker --verify accepts"));
   }
-  // The path is meaningless to the caller.
+  // Replace the path by the ID, because the path is meaningless to the client.
   return absl::InvalidArgumentError(absl::StrReplaceAll(ReadWords(words_path), {{path, id}}));
 }
 

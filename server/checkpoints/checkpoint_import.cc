@@ -51,7 +51,7 @@ void CheckpointImport::End() {
 
 absl::Status CheckpointImport::Write(absl::string_view content) {
   if (file_.fd() < 0) {
-    // The id is reserved while this lives, so an existing file was left by a failed import.
+    // The ID is reserved by this object, so an existing file was left by a failed import.
     file_ = FileHandle(
         open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
     if (file_.fd() < 0) return FileFault(temporary_, errno);

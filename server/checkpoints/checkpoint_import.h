@@ -11,11 +11,11 @@
 
 namespace genesis {
 
-// One file of a checkpoint being imported: written to a temporary file, compared with the
-// announcement, read by another process, and only then given its name. Counts as an import while it
-// lives. The destructor removes an unpublished file.
+// A checkpoint file being imported: it is written to a temporary file, compared with the
+// announcement, verified by another process, and only then given its name. Counts as an import
+// while it exists. The destructor removes an unpublished file.
 //
-// Owner: a call. Threads: one at a time; blocking methods belong on the threads of CheckpointFiles.
+// Owner: a call. Threads: one at a time; run blocking methods on the threads of CheckpointFiles.
 class CheckpointImport {
  public:
   struct Announced {
@@ -23,24 +23,24 @@ class CheckpointImport {
     int64_t size_bytes = 0;
     std::optional<uint32_t> crc32c;
   };
-  // INVALID_ARGUMENT for an invalid id or size, and the statuses of BeginImport. Does not block.
+  // INVALID_ARGUMENT for an invalid ID or size, or a status of BeginImport. Does not block.
   static absl::StatusOr<std::shared_ptr<CheckpointImport>> Begin(CheckpointFiles* files,
                                                                  const Announced& announced);
   ~CheckpointImport();
   CheckpointImport(const CheckpointImport&) = delete;
   CheckpointImport& operator=(const CheckpointImport&) = delete;
 
-  // Blocks on the disk. INVALID_ARGUMENT for more bytes than announced, RESOURCE_EXHAUSTED for a
-  // full disk.
+  // Blocks on the disk. INVALID_ARGUMENT if more bytes arrive than announced,
+  // RESOURCE_EXHAUSTED if the disk is full.
   absl::Status Write(absl::string_view content);
-  // Called after the last piece. Blocks until the file is durable and another process has read it.
-  // INVALID_ARGUMENT if it differs from the announcement or is not a checkpoint; ALREADY_EXISTS if
-  // the name is taken.
+  // Called after the last piece. Blocks until the file is durable and another process has verified
+  // it. INVALID_ARGUMENT if it differs from the announcement or is not a checkpoint; ALREADY_EXISTS
+  // if the name is taken.
   absl::StatusOr<training::v1::Checkpoint> Publish();
-  // Undoes Publish.
+  // Removes the file that Publish has created.
   void Withdraw();
-  // Releases the place and the id, and removes an unpublished file. Called before the client gets
-  // its response, so that it can reuse the id immediately.
+  // Releases the import and the ID, and removes an unpublished file. Called before the client gets
+  // its response, so that the client can reuse the ID immediately.
   void End();
 
  private:
@@ -50,8 +50,8 @@ class CheckpointImport {
 
   CheckpointFiles* const files_;
   const Announced announced_;
-  const std::string path_;       // Final path.
-  const std::string temporary_;  // Path until then.
+  const std::string path_;       // Path after Publish.
+  const std::string temporary_;  // Path before Publish.
   FileHandle file_;
   int64_t size_ = 0;
   uint32_t crc32c_ = 0;

@@ -2,7 +2,7 @@
 
 namespace genesis {
 
-// The prefix of files that are being imported; no job or checkpoint can have such a name.
+// Prefix of files that are being imported. No job or checkpoint can have such a name.
 inline constexpr char kImportPrefix[] = ".import+";
 
 }  // namespace genesis

@@ -17,7 +17,7 @@ absl::Status ToStatus(const std::vector<std::string>& faults) {
   return absl::InvalidArgumentError(absl::StrJoin(faults, "\n"));
 }
 
-// Finds the errors of one message; each names its batch.
+// Collects the errors of one message. Each names its batch.
 class BatchCheck {
  public:
   BatchCheck(const AppendTrajectoriesRequest& request, const AppendTarget& target)
@@ -121,7 +121,7 @@ absl::StatusOr<std::vector<ReplayTransition>> ReadBatch(const AppendTrajectories
     if (!request.timeouts().empty()) transition.timeout = request.timeouts(i);
     if (!request.priorities().empty()) transition.priority = request.priorities(i);
   }
-  // The writer checks again. Checking here keeps a bad first batch from creating its buffer.
+  // The writer checks again. The check here keeps an invalid first batch from creating a buffer.
   const absl::Status finite = CheckTransitions(layout, transitions);
   if (!finite.ok()) {
     return absl::InvalidArgumentError(

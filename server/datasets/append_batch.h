@@ -9,21 +9,21 @@
 
 namespace genesis {
 
-// The header of a stream of batches: required in the first message, optional in later ones.
+// The header of a stream of batches. Required in the first message, optional in later ones.
 struct AppendTarget {
   std::string dataset;
   ReplayLayout layout;
-  int64_t capacity = 0;    // 0: unchanged.
-  bool may_shrink = true;  // Whether the capacity may be reduced.
+  int64_t capacity = 0;    // 0 keeps the current capacity.
+  bool may_shrink = true;  // True if the capacity may be reduced.
 };
 
-// Returns the target that `first`, the first message of a stream, names. INVALID_ARGUMENT with
-// every error.
+// Returns the target named by `first`, the first message of a stream.
+// INVALID_ARGUMENT with every error.
 absl::StatusOr<AppendTarget> ReadTarget(const training::v1::AppendTrajectoriesRequest& first);
 
-// Returns the transitions of a message for `target`. INVALID_ARGUMENT if the message names another
-// target, a column's length does not match the rewards, or a number is not finite. Each error names
-// the batch, the column, and what is accepted.
+// Returns the transitions of one message. INVALID_ARGUMENT if the message names another target, the
+// length of a column does not match the rewards, or a number is not finite. Each error names the
+// batch, the column, and what is accepted.
 absl::StatusOr<std::vector<ReplayTransition>> ReadBatch(
     const training::v1::AppendTrajectoriesRequest& request, const AppendTarget& target);
 

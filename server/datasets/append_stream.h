@@ -11,31 +11,31 @@
 
 namespace genesis {
 
-// AppendTrajectories for every transport: one stream of batches into one dataset.
+// AppendTrajectories for every transport: one stream of batches for one dataset.
 //
-// Owner: a call. Threads: one at a time; Append blocks on the disk and belongs on the threads of
-// ReplayStore. Failure: the statuses documented in the proto for AppendTrajectories; an error ends
-// the stream.
+// Owner: a call. Threads: one at a time; Append blocks on the disk, so run it on the
+// threads of ReplayStore. Failure: the statuses documented in the proto for
+// AppendTrajectories. An error ends the stream.
 class AppendStream {
  public:
-  // `may_shrink`: whether the caller may reduce a buffer's capacity, which evicts data. True for
-  // callers that may delete it.
+  // If `may_shrink`, the caller may reduce a buffer's capacity, which evicts data. True for callers
+  // that may delete the dataset.
   AppendStream(ReplayStore* store, Metrics* metrics, bool may_shrink)
       : store_(store), metrics_(metrics), may_shrink_(may_shrink) {}
   ~AppendStream();
   AppendStream(const AppendStream&) = delete;
   AppendStream& operator=(const AppendStream&) = delete;
 
-  // Reserves one of the streams; RESOURCE_EXHAUSTED if there are too many.
+  // Reserves a stream. RESOURCE_EXHAUSTED if there are too many.
   absl::Status Begin();
-  // Durable when it returns OK.
+  // Appends one batch, which is durable when OK is returned.
   absl::Status Append(const training::v1::AppendTrajectoriesRequest& request);
-  // Called after the client's last message: INVALID_ARGUMENT if there was none.
+  // Called after the client's last message. INVALID_ARGUMENT if there was none.
   absl::Status End() const;
 
-  // The summary of the batches appended so far.
+  // Returns the summary of the batches appended so far.
   const training::v1::AppendTrajectoriesResponse& response() const { return response_; }
-  // "" before the first message.
+  // Returns the name of the dataset; "" before the first message.
   std::string dataset() const { return target_ ? target_->dataset : ""; }
 
  private:

@@ -29,7 +29,7 @@ constexpr size_t kMaxNames = 100000;
 constexpr int kDeepest = 16;
 constexpr char kReplay[] = "replay";
 
-// Locks, temporary files and entries being removed are hidden from users.
+// Locks, temporary files and datasets that are being removed are hidden from users.
 bool IsHidden(const fs::path& path) { return absl::StartsWith(path.filename().string(), "."); }
 
 bool IsReplayBuffer(const fs::path& folder) {

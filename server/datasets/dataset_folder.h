@@ -9,23 +9,23 @@
 
 namespace genesis {
 
-// The entries below the dataset root: replay buffers, which are folders with segments, and files.
-// Intermediate folders are not datasets. Links and names that begin with a dot are skipped. All
-// functions block on the disk.
+// The entries below the dataset root: files, and replay buffers, which are folders with segments.
+// Other folders are not datasets. Links and names that begin with a dot are skipped. All functions
+// block on the disk.
 
-// Returns the paths below the root, sorted. RESOURCE_EXHAUSTED if there are more than 100000.
+// Returns the paths relative to the root, sorted. RESOURCE_EXHAUSTED if over 100000.
 absl::StatusOr<std::vector<std::string>> ListDatasetNames(const std::string& root);
 
-// Describes one dataset. NOT_FOUND if it does not exist (any more). A damaged buffer has 0
-// transitions.
+// Describes one dataset. NOT_FOUND if it does not exist or no longer exists. A damaged buffer is
+// described with 0 transitions.
 absl::StatusOr<training::v1::DatasetInfo> DescribeDataset(const std::string& root,
                                                           const std::string& name);
 
-// Removes one permanently: hides it first, then deletes its bytes. Statuses of DescribeDataset.
+// Removes a dataset permanently: hides it first, then deletes it. Statuses of DescribeDataset.
 absl::Status RemoveDataset(const std::string& root, const std::string& name);
 
-// Counts the transitions of the replay buffer in `folder` from its record headers; 0 if there is
-// none.
+// Counts the transitions of the replay buffer in `folder` from its record
+// headers; 0 if there is no buffer.
 int64_t CountTransitions(const std::string& folder);
 
 // Returns "" if `name` is a valid dataset name. Otherwise returns what is accepted.

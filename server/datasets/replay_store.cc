@@ -18,12 +18,12 @@
 namespace genesis {
 namespace {
 
-// While one thread waits for a slow disk, the other serves buffers on a faster one.
+// While one thread waits for a slow disk, the other can serve buffers on a faster one.
 constexpr int kAppendThreads = 2;
 constexpr char kCapacityFile[] = "capacity";
 constexpr uint64_t kMaxDigits = 20;
 
-// A link could lead out of the root, and a file is not a buffer.
+// Refuses links, which could lead out of the root, and files, which are not buffers.
 absl::Status CheckFolder(const std::string& root, const std::string& dataset) {
   std::error_code error;
   const auto type = std::filesystem::symlink_status(absl::StrCat(root, "/", dataset), error).type();
@@ -37,8 +37,8 @@ absl::Status CheckFolder(const std::string& root, const std::string& dataset) {
       "; accepted: a folder in the dataset root ", root, ", or a name that is free there"));
 }
 
-// Returns the buffer's capacity when the daemon last had it open; nullopt if the daemon has never
-// appended to it.
+// Returns the buffer's capacity when the daemon last had it open; nullopt if the
+// daemon never appended to it.
 absl::StatusOr<std::optional<int64_t>> ReadCapacity(const std::string& folder) {
   const absl::StatusOr<ReplayFile> file =
       ReplayFile::OpenToRead(absl::StrCat(folder, "/", kCapacityFile));
@@ -65,7 +65,7 @@ absl::Status MayNotShrink(const std::string& dataset, int64_t capacity, int64_t 
       now, ", or none; or ask an admin"));
 }
 
-// An invalid batch leaves the writer usable.
+// Returns true if the batch caused the error, which leaves the writer usable.
 bool IsFaultOfBatch(const absl::Status& status) {
   return absl::IsInvalidArgument(status) || absl::IsAlreadyExists(status);
 }
@@ -143,15 +143,15 @@ void ReplayStore::GiveBack(Buffer& buffer) {
   --buffer.users;
 }
 
-// Closes under the lock, so that the folder is free when the buffer is opened again. Appends are
-// synced, so closing does not block.
+// Closes under the lock, so that the folder is free when the buffer is opened again. Does not
+// block, because appends are already synced.
 void ReplayStore::CloseOldest() {
   auto oldest = buffers_.end();
   for (auto it = buffers_.begin(); it != buffers_.end(); ++it) {
     if (it->second->users > 0) continue;
     if (oldest == buffers_.end() || it->second->last_use < oldest->second->last_use) oldest = it;
   }
-  // All may be in use: at most one per thread, for the duration of an append.
+  // All may be in use (at most one per thread, during an append). Then none is closed.
   if (oldest != buffers_.end()) buffers_.erase(oldest);
 }
 

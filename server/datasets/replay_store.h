@@ -19,12 +19,12 @@
 
 namespace genesis {
 
-// The replay buffers below the dataset root that the daemon appends to. Opening a writer reads its
-// last segment, so writers stay open; the least recently used one is closed if there are too many.
+// The replay buffers below the dataset root to which the daemon appends. Opening a writer reads the
+// last segment, so writers stay open. At kMaxOpen, the least recently used one is closed.
 //
 // Owner: the daemon; outlives every stream. Threads: any; a mutex per dataset serializes its
 // appends, and no thread holds two of them. Failure: the statuses of ReplayWriter. After an error
-// that is not the batch's fault the writer is closed, and the next append opens the buffer again.
+// that the batch did not cause, the writer is closed, and the next append opens the buffer again.
 class ReplayStore {
  public:
   static constexpr int kMaxOpen = 16;
@@ -41,34 +41,34 @@ class ReplayStore {
 
   const std::string& root() const { return root_; }
 
-  // Blocks on the disk; durable when it returns OK.
+  // Blocks on the disk. The transitions are durable when OK is returned.
   absl::StatusOr<Result> Append(const AppendTarget& target, const std::string& batch_id,
                                 absl::Span<const ReplayTransition> transitions);
 
-  // Runs a task on a thread that may block on the disk. A stream posts at most one at a time.
+  // Runs a task on a thread that may block on the disk. A stream must post one at a time.
   void Post(std::function<void()> task) { threads_.Post(std::move(task)); }
 
-  // Every stream holds a batch in memory, so their number is bounded: RESOURCE_EXHAUSTED above it.
+  // Reserves a stream; RESOURCE_EXHAUSTED above kMaxStreams, because each holds a batch in memory.
   absl::Status BeginStream();
   void EndStream() { --streams_; }
 
-  // Registers a stream that appends to a dataset, from its first batch to its end:
+  // Registers a stream that appends to a dataset, from its first batch to its end.
   // FAILED_PRECONDITION while the dataset is being removed.
   absl::Status Join(const std::string& dataset);
   void Leave(const std::string& dataset);
 
   // Closes the dataset's buffer and runs `removal` while no stream can open it. FAILED_PRECONDITION
-  // while a stream appends to it. Blocks on the disk.
+  // if a stream appends to it. Blocks on the disk.
   absl::Status Remove(const std::string& dataset, const std::function<absl::Status()>& removal);
 
-  // Number of open writers; for tests.
+  // Returns the number of open writers, for tests.
   size_t open() const;
 
  private:
   struct Buffer {
     absl::Mutex mutex;
     std::unique_ptr<ReplayWriter> writer ABSL_GUARDED_BY(mutex);
-    // The state with which `writer` was opened.
+    // Layout and capacity with which `writer` was opened.
     ReplayLayout layout ABSL_GUARDED_BY(mutex);
     int64_t capacity ABSL_GUARDED_BY(mutex) = 0;
     int users = 0;          // Guarded by the store's mutex, like the next member.

@@ -24,7 +24,7 @@ namespace {
 
 using training::v1::Upload;
 
-// While one thread compares hashes, the other writes.
+// While one thread computes hashes, the other can write.
 constexpr int kUploadThreads = 2;
 constexpr char kFolder[] = "uploads";
 constexpr char kPartPrefix[] = ".part-";
@@ -38,7 +38,7 @@ std::string NameOf(const UploadStore::File& file) {
   return absl::StrCat(file.sha256, ".", file.kind);
 }
 
-// Contains the size, so that files of two announced sizes do not collide.
+// The name contains the size, so that uploads announced with two sizes do not collide.
 std::string PartNameOf(const UploadStore::File& file) {
   return absl::StrCat(kPartPrefix, file.size_bytes, "-", NameOf(file));
 }
@@ -76,7 +76,7 @@ absl::Status PieceFault(int64_t size, std::string accepted) {
   return ToStatus(faults);
 }
 
-// Calls `see(name, status)` for each regular file in a folder.
+// Calls `see(name, status)` for each regular file in the folder.
 template <typename See>
 absl::Status ForEachFile(const FileHandle& folder, const std::string& path, See see) {
   const int copy = openat(folder.fd(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -103,19 +103,19 @@ absl::Status WriteAt(const FileHandle& file, const std::string& path, int64_t of
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) {
       const int error = errno;
-      // Part of a piece is not kept.
+      // Remove the part of the piece that was written.
       if (ftruncate(file.fd(), offset) != 0) return FileFault(path, errno);
       return FileFault(path, error);
     }
     done += static_cast<size_t>(count);
   }
-  // Starts the write-back early, so that the end of a large file has little left to write.
+  // Start the write-back early, so that little is left to sync at the end of a large file.
   sync_file_range(file.fd(), offset, static_cast<off_t>(bytes.size()), SYNC_FILE_RANGE_WRITE);
   return absl::OkStatus();
 }
 
-// RESOURCE_EXHAUSTED if the disk lacks `more` free bytes: checked before the first of them is
-// written.
+// Returns RESOURCE_EXHAUSTED if the disk lacks `more` free bytes. Called before the
+// first of them is written.
 absl::Status CheckDisk(const FileHandle& folder, const std::string& path,
                        const UploadStore::File& file, int64_t more) {
   struct statvfs disk = {};
@@ -141,7 +141,7 @@ Upload Whole(const UploadStore::File& file) {
 
 }  // namespace
 
-// One call's exclusive hold of a file and its hash. Two would write the same bytes twice.
+// Exclusive use of a file and its hash by one call. Two calls would write the same bytes twice.
 class UploadStore::Turn {
  public:
   Turn(UploadStore* store, const std::string& name) : store_(store) {
@@ -168,9 +168,9 @@ class UploadStore::Turn {
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
-  // nullptr while another call holds it.
+  // Returns null if another call is using the file.
   Hash* hash() const { return hash_; }
-  // The file is complete or gone.
+  // Called when the file is complete or gone; its hash is then dropped.
   void SetOver() { over_ = true; }
 
  private:
@@ -194,7 +194,7 @@ class UploadStore::Turn {
 UploadStore::UploadStore(std::string root, int64_t max_bytes)
     : root_(std::move(root)), max_bytes_(max_bytes), threads_(kUploadThreads) {
   const absl::StatusOr<FileHandle> folder = OpenBeneath(root_, kFolder, O_RDONLY | O_DIRECTORY);
-  if (!folder.ok()) return;  // No upload yet.
+  if (!folder.ok()) return;  // Nothing was uploaded yet.
   const int64_t now = std::time(nullptr);
   const absl::Status swept = ForEachFile(
       *folder, PathOf(root_, ""), [&](const std::string& name, const struct stat& info) {

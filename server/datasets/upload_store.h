@@ -18,13 +18,13 @@
 
 namespace genesis {
 
-// The files that clients uploaded for their jobs: <root>/uploads/<SHA-256>.<kind>, under that name
-// only when complete and durable. An incomplete upload is a hidden file beside them, which outlives
-// the daemon and which any client can continue. The next start removes it after a week without
-// progress.
+// The files that clients uploaded for their jobs: <root>/uploads/<SHA-256>.<kind>. A file gets this
+// name only when it is complete and durable. An incomplete upload is a hidden file in the same
+// folder. It survives the daemon, and any client can continue it. A start of the daemon removes it
+// after a week without progress.
 //
-// The SHA-256 is computed incrementally, at most kHashBytes per call: no call waits for a whole
-// file.
+// The SHA-256 is computed incrementally, at most kHashBytes per call, so that no call waits for a
+// whole file to be hashed.
 //
 // Owner: the daemon. Threads: any; one call at a time for each file. Failure: the statuses
 // documented in the proto for StartUpload and WriteUpload.
@@ -32,19 +32,19 @@ class UploadStore {
  public:
   static constexpr int64_t kMaxPieceBytes = int64_t{2} << 20;
   static constexpr int64_t kHashBytes = int64_t{64} << 20;
-  // Files with a hash in progress. Beyond them the least recently used hash starts again when
-  // continued.
+  // Maximum number of files with a hash in progress. Above it, the least recently used hash is
+  // dropped and starts again when its upload continues.
   static constexpr size_t kMaxHashes = 256;
   static constexpr size_t kMaxWaiting = 32;
 
-  // A file as the client announced it.
+  // A file as announced by the client.
   struct File {
     std::string sha256;
     std::string kind;
     int64_t size_bytes = 0;
   };
 
-  // `max_bytes`: limit of all files together.
+  // `max_bytes` is the limit of all files together.
   UploadStore(std::string root, int64_t max_bytes);
 
   // Both block on the disk.
@@ -52,12 +52,12 @@ class UploadStore {
   absl::StatusOr<training::v1::Upload> Write(const File& file, int64_t offset,
                                              absl::string_view piece);
 
-  // Runs a task on a thread that may block on the disk. Each holds a piece, so their number is
-  // bounded: UNAVAILABLE above it.
+  // Runs a task on a thread that may block on the disk. UNAVAILABLE above kMaxWaiting tasks,
+  // because each holds a piece in memory.
   absl::Status Post(std::function<void()> task);
 
  private:
-  // A SHA-256 of the first bytes of a file.
+  // The SHA-256 of the first bytes of a file, and how many they are.
   struct Hash {
     Sha256Stream stream;
     int64_t bytes = 0;
@@ -69,7 +69,7 @@ class UploadStore {
   absl::StatusOr<FileHandle> OpenFolder() const;
   // Returns the complete file, or NOT_FOUND.
   absl::StatusOr<training::v1::Upload> FindWhole(const FileHandle& folder, const File& file) const;
-  // RESOURCE_EXHAUSTED if `more` bytes exceed the quota or the free space.
+  // Returns RESOURCE_EXHAUSTED if `more` bytes exceed the quota or the free space.
   absl::Status CheckSpace(const FileHandle& folder, const File& file, int64_t more) const;
   absl::StatusOr<training::v1::Upload> Continue(const FileHandle& folder, const File& file,
                                                 const FileHandle& partial, int64_t received,

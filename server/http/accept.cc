@@ -15,7 +15,7 @@
 namespace genesis {
 namespace {
 
-// One item of a header's list: "text/plain;version=0.0.4;q=0.5".
+// One item of a header's list, e.g. "text/plain;version=0.0.4;q=0.5".
 struct Choice {
   std::string name;  // Lower case.
   std::map<std::string, std::string> parameters = {};
@@ -73,7 +73,7 @@ bool AcceptsGzip(const std::string& accept_encoding) {
 std::optional<std::string> Gzip(const std::string& body) {
   constexpr int kWindowBits = 15, kGzipHeader = 16, kMemoryLevel = 8;
   z_stream stream{};
-  // Speed matters more than size, because a scrape waits for it.
+  // Speed matters more than size, because a scrape is waiting.
   if (deflateInit2(&stream, Z_BEST_SPEED, Z_DEFLATED, kWindowBits + kGzipHeader, kMemoryLevel,
                    Z_DEFAULT_STRATEGY) != Z_OK) {
     return std::nullopt;

@@ -5,16 +5,16 @@
 
 namespace genesis {
 
-// The encodings that a client accepts, from its headers (RFC 9110, 12.5). A malformed header
-// requests nothing.
+// The encodings that a client accepts according to its headers (RFC 9110, 12.5). A
+// malformed header counts as absent.
 
-// Returns true if `accept` names a served version of OpenMetrics and does not prefer plain text.
+// Returns true if `accept` names a supported version of OpenMetrics and does not prefer plain text.
 bool PrefersOpenMetrics(const std::string& accept);
 
 // Returns true if `accept_encoding` names gzip or "*".
 bool AcceptsGzip(const std::string& accept_encoding);
 
-// Compresses `body`; nullopt if zlib has no memory.
+// Returns `body` compressed with gzip; nullopt if zlib runs out of memory.
 std::optional<std::string> Gzip(const std::string& body);
 
 }  // namespace genesis

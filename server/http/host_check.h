@@ -9,17 +9,17 @@
 namespace genesis {
 
 // Protects a daemon without authentication from pages of other sites. Such a page cannot read
-// responses of http://127.0.0.1, unless it points its own name there after it was loaded (DNS
-// rebinding). The Host header then still has that name.
+// responses of http://127.0.0.1, unless its own name is pointed there after it was loaded (DNS
+// rebinding). In that case, the Host header still has that name.
 //
-// If TLS or tokens guard the API, or --insecure opens it beyond this machine, names belong to the
-// operator of the network, and any name is served.
+// If TLS or tokens guard the API, or --insecure opens it beyond this machine, the operator of the
+// network decides on names, and any name is served.
 class HostCheck {
  public:
   explicit HostCheck(const Settings& settings);
 
-  // PERMISSION_DENIED unless Host is an address, localhost, the name of this machine or the one in
-  // http.listen. A request without Host does not come from a browser.
+  // Returns PERMISSION_DENIED unless Host is an address, localhost, the name of this machine or the
+  // host in http.listen. A request without Host is allowed, because browsers always send it.
   absl::Status Check(const HttpRequest& request) const;
 
  private:

@@ -19,7 +19,7 @@ bool HttpContext::MakeRoom() {
   if (sessions_.size() < static_cast<size_t>(limits.max_connections)) return true;
   if (idle_.empty()) return false;
   HttpSessionBase* const oldest = idle_.begin()->second;
-  Remove(oldest);  // The session is destroyed when its operation has ended.
+  Remove(oldest);  // It is destroyed when its pending operation has ended.
   oldest->Close();
   return true;
 }
@@ -62,7 +62,7 @@ bool HttpContext::TakeRoom(size_t bytes) {
 void HttpContext::CloseAll() {
   closed_ = true;
   for (HttpSessionBase* session : sessions_) session->Close();
-  // Each is destroyed when nothing holds it; its destructor changes the set.
+  // A session is destroyed when its last owner releases it, and its destructor changes sessions_.
   std::exchange(waiting_, {}).clear();
 }
 

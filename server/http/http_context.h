@@ -14,7 +14,7 @@
 
 namespace genesis {
 
-// Posts tasks from other threads to the server's thread. Drops tasks posted after its end.
+// Posts tasks from other threads to the server's thread. Drops tasks posted after Close.
 class HttpLoop {
  public:
   explicit HttpLoop(boost::asio::io_context* io) : io_(io) {}
@@ -33,33 +33,33 @@ class HttpSessionBase {
   virtual void Close() = 0;
 };
 
-// The state shared by the sessions of one server. Used on the server's thread only. A session is
-// owned by its pending operation on the socket or, while it waits for a response of the daemon, by
-// this object.
+// The state shared by the sessions of one server. Used on the server's thread only. A
+// session is owned by its pending socket operation or, while the daemon prepares a
+// response, by this object.
 class HttpContext {
  public:
   HttpContext(HttpHandlers http_handlers, HttpLimits http_limits,
               std::shared_ptr<HttpLoop> http_loop)
       : handlers(std::move(http_handlers)), limits(http_limits), loop(std::move(http_loop)) {}
 
-  // Makes room for another connection. If there is none, closes the session that has been idle
-  // longest. Returns false if all are busy.
+  // Makes room for another connection, by closing the session that has been idle longest if
+  // necessary. Returns false if all are busy.
   bool MakeRoom();
   void Add(HttpSessionBase* session) { sessions_.insert(session); }
   void Remove(HttpSessionBase* session);
-  // Marks a session that can be closed without loss: it serves no request, or only a probe.
+  // Marks a session that can be closed without loss: it serves no request or only a probe.
   void SetIdle(HttpSessionBase* session);
   void SetBusy(HttpSessionBase* session);
-  // Reserves one of the concurrent requests; the remaining connections are kept for probes. Returns
-  // false if none is free.
+  // Reserves a slot for a request. Some connections are reserved for probes. Returns
+  // false if no slot is free.
   bool TakePlace();
   void GivePlace() { --places_taken_; }
   // Owns the session until Release or CloseAll. After CloseAll it does nothing, because no event
-  // will come.
+  // would release the session.
   void Hold(std::shared_ptr<HttpSessionBase> session);
   void Release(const std::shared_ptr<HttpSessionBase>& session) { waiting_.erase(session); }
 
-  // Reserves memory for a body; false if there is none.
+  // Reserves memory for a body. Returns false if too little is left.
   bool TakeRoom(size_t bytes);
   void GiveRoom(size_t bytes) { bodies_bytes_ -= bytes; }
 
@@ -72,7 +72,7 @@ class HttpContext {
 
  private:
   std::set<HttpSessionBase*> sessions_;
-  // Keyed by the turn in which it became idle.
+  // Keyed by the turn in which the session became idle.
   std::map<uint64_t, HttpSessionBase*> idle_;
   std::map<HttpSessionBase*, uint64_t> idle_since_;  // Inverse of `idle_`.
   uint64_t turns_ = 0;

@@ -13,14 +13,14 @@ namespace genesis {
 namespace {
 
 constexpr absl::string_view kEnd = "\r\n\r\n";
-constexpr size_t kMaxDigits = 18;  // Digits of a length: more may overflow an int64_t.
+constexpr size_t kMaxDigits = 18;  // Digits of a length; more may overflow int64_t.
 
 bool IsControl(char c) {
   const auto byte = static_cast<unsigned char>(c);
   return (byte < 0x20 && c != '\r' && c != '\n' && c != '\t') || byte == 0x7F;
 }
 
-// token of RFC 9110, 5.6.2.
+// Returns true for a token of RFC 9110, 5.6.2.
 bool IsToken(absl::string_view text) {
   constexpr absl::string_view kMarks = "!#$%&'*+-.^_`|~";
   return !text.empty() && std::all_of(text.begin(), text.end(), [&](char c) {
@@ -29,7 +29,7 @@ bool IsToken(absl::string_view text) {
   });
 }
 
-// Fields whose duplicates some implementations read and others ignore.
+// Fields of which some implementations read a duplicate and others ignore it.
 bool IsSingle(const std::string& name) {
   static const auto& names = *new std::set<std::string>{
       "authorization", "content-length", "content-type", "expect",           "host",

@@ -9,7 +9,7 @@
 namespace genesis {
 namespace {
 
-// Accepts digits only, no sign.
+// Parses a byte position: digits only, no sign.
 std::optional<int64_t> Position(const std::string& text) {
   if (!std::all_of(text.begin(), text.end(), absl::ascii_isdigit)) return std::nullopt;
   return ParseInt64(text);

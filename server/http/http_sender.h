@@ -17,14 +17,14 @@
 
 namespace genesis {
 
-// Writes one response after the other to the stream of a session: short ones in one write, long and
-// streamed ones piece by piece, each with its own deadline.
+// Writes responses to the stream of a session, one after another: short ones in one write, long and
+// streamed ones piece by piece, each piece with its own deadline.
 //
 // Owner: a session, on the server's thread. `Stream` is a beast::tcp_stream or wraps one.
 template <typename Stream>
 class HttpSender {
  public:
-  // Parameters of a response, from its request.
+  // Properties of a response that follow from its request.
   struct Terms {
     unsigned version = 11;
     bool keep_alive = false;
@@ -73,7 +73,7 @@ class HttpSender {
  private:
   static constexpr size_t kPiece = size_t{64} * 1024;
 
-  // Slices a complete body, so that each piece has its own deadline.
+  // Serves a complete body in slices, so that each has its own deadline.
   class SlicedBody final : public HttpBody {
    public:
     explicit SlicedBody(std::string whole) : whole_(std::move(whole)) {}
@@ -123,7 +123,7 @@ class HttpSender {
     body_->Next([this, weak, loop = context_->loop](absl::StatusOr<std::string> piece) {
       auto shared = std::make_shared<absl::StatusOr<std::string>>(std::move(piece));
       loop->Post([this, weak, shared] {
-        // `this` is part of the session.
+        // `this` is a member of the session, so it is valid only while the session lives.
         if (const auto session = weak.lock()) OnPiece(session, std::move(*shared));
       });
     });
@@ -134,7 +134,7 @@ class HttpSender {
     if (body_ == nullptr) return;  // Cancelled in the meantime.
     if (!piece.ok()) return Finish(false);
     const bool end = piece->empty();
-    // Any other length would be read as part of the next response.
+    // A body of any other length would corrupt the framing of the next response.
     if (left_.has_value() && (end ? *left_ > 0 : piece->size() > *left_)) return Finish(false);
     if (end && !chunked_) return Finish(true);
     piece_ = *std::move(piece);

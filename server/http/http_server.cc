@@ -27,8 +27,8 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-// Pause of accepting when the process has no file handle left. Without it the loop would use a
-// whole core until one is free.
+// Pause before the next accept if the process has run out of file descriptors. Without it the loop
+// would use a whole core until one is free.
 constexpr std::chrono::milliseconds kAcceptRest(100);
 
 struct HostPort {
@@ -82,7 +82,7 @@ class BeastHttpServer : public HttpServer {
     const auto found = tcp::resolver(io_).resolve(
         parts->host, parts->port, tcp::resolver::passive | tcp::resolver::numeric_service, error);
     if (error) return CannotListen(address, error);
-    // A name may have several addresses, some of them disabled here: the first that works is used.
+    // A name may have several addresses, some of which are disabled here. Use the first that works.
     for (const auto& candidate : found) {
       error = Bind(candidate.endpoint());
       if (!error) return absl::OkStatus();
@@ -92,11 +92,11 @@ class BeastHttpServer : public HttpServer {
 
   void Run() {
     Accept();
-    // Signals belong to the daemon's own threads.
+    // Block all signals in the new thread, because the daemon's own threads handle them.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    // An exception destroys its own connection, because nothing holds it any more, but no other.
+    // An exception destroys only its own connection, which nothing else owns.
     thread_ = std::thread([this] {
       while (!Guarded("http", [this] { io_.run(); }).ok()) {
       }
@@ -125,8 +125,8 @@ class BeastHttpServer : public HttpServer {
     error_code error, ignored;
     acceptor_.close(ignored);
     acceptor_.open(endpoint.protocol(), error);
-    // On Linux, SO_REUSEADDR lets a restart bind while old connections linger, but not while a
-    // listener is active.
+    // On Linux, SO_REUSEADDR lets a restarted daemon bind while old connections linger, but not
+    // while another process listens.
     if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
     if (!error) acceptor_.bind(endpoint, error);
     if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
@@ -138,7 +138,7 @@ class BeastHttpServer : public HttpServer {
     acceptor_.async_accept([this](error_code error, tcp::socket socket) {
       if (!acceptor_.is_open()) return;
       if (!error) {
-        // If there is no room, the socket is closed at the end of its scope.
+        // Without room, the socket is closed at the end of its scope.
         if (context_->MakeRoom()) Start(std::move(socket));
         Accept();
         return;

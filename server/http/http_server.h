@@ -13,39 +13,39 @@ class context;
 
 namespace genesis {
 
-// Returns the TLS context for a new connection; called for each. nullptr closes the connection.
+// Returns the TLS context for a new connection; null closes it. Called for each connection.
 using HttpTlsSource = std::function<std::shared_ptr<boost::asio::ssl::context>()>;
 
 struct HttpLimits {
   // At the limit, a new connection replaces the one that has been idle longest. If none is idle,
   // the new one is closed.
   int max_connections = 256;
-  int read_timeout_s = 10;   // Limit of the head of a request, and of idle keep-alive.
-  int body_timeout_s = 60;   // Limit of a body read whole, and of each piece of an upload.
-  int write_timeout_s = 10;  // Limit of each 64 KiB of a response.
+  int read_timeout_s = 10;   // For the head of a request, and for idle keep-alive.
+  int body_timeout_s = 60;   // For a body read whole, and for each piece of an upload.
+  int write_timeout_s = 10;  // For each 64 KiB of a response.
   size_t max_header_bytes = size_t{16} * 1024;
   size_t max_body_bytes = size_t{4} * 1024 * 1024;
-  // Maximum bytes of all bodies read whole at one time; above it the response is 503.
+  // Maximum bytes of all bodies that are read whole at one time. Above it the response is 503.
   size_t max_bodies_bytes = size_t{64} * 1024 * 1024;
 
-  // Connections reserved for probes; other requests use the rest.
+  // Returns the connections reserved for probes. Other requests use the rest.
   int reserved_connections() const { return max_connections / 8; }
 };
 
-// HTTP/1.1 over Boost.Beast on one thread of its own. Handlers do not block, so a slow client costs
+// An HTTP/1.1 server over Boost.Beast on one thread. Handlers do not block, so a slow client costs
 // a connection, never a thread (prometheus-cpp's own server stalls on two half-open clients).
 class HttpServer {
  public:
-  // Listens on "host:port" (port 0 picks one), with TLS if `tls` is given. FAILED_PRECONDITION,
-  // with the address and the cause, if it cannot be bound.
+  // Listens on "host:port" (port 0 picks a free one), with TLS if `tls` is given. Returns
+  // FAILED_PRECONDITION with the address and the cause if the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& address,
                                                            HttpHandlers handlers,
                                                            HttpLimits limits = {},
                                                            HttpTlsSource tls = nullptr);
   virtual ~HttpServer() = default;  // Stops.
   virtual int port() const = 0;
-  // Closes the listener and every connection; returns when the thread has ended. Later responses
-  // are dropped. Idempotent.
+  // Closes the listener and every connection, and waits for the thread to end. Later responses are
+  // dropped. Idempotent.
   virtual void Stop() = 0;
 };
 

@@ -33,7 +33,7 @@ using boost::system::error_code;
 constexpr std::chrono::seconds kLinger(1);
 constexpr size_t kDiscardBytes = 4096;
 constexpr size_t kReadBytes = 4096;
-// boost::none would not work: in Beast 1.74 every length exceeds it.
+// boost::none does not work here: in Beast 1.74 every length exceeds it.
 constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
 constexpr size_t kPieceBytes = size_t{64} * 1024;
 
@@ -48,7 +48,7 @@ std::optional<Refusal> AnswerTo(const error_code& error, const HttpLimits& limit
     return Refusal{
         431, "The request's header is over " + std::to_string(limits.max_header_bytes) + " bytes"};
   }
-  // Any other error of Beast is bad syntax. For the rest (timeout, reset) the client is gone.
+  // Other errors of Beast are bad syntax. After all others (timeout, reset) the client is gone.
   if (error == http::error::end_of_stream || error == http::error::partial_message ||
       error.category() != make_error_code(http::error::end_of_stream).category()) {
     return std::nullopt;
@@ -66,7 +66,7 @@ HttpRequest PlainHead(const http::request<http::empty_body>& head) {
   for (const auto& field : head) {
     const std::string name = absl::AsciiStrToLower(std::string(field.name_string()));
     std::string& value = plain.headers[name];
-    // RFC 9110, 5.3. Duplicates of single fields were refused.
+    // RFC 9110, 5.3: join repeated fields. Duplicates of single fields were refused before.
     absl::StrAppend(&value, value.empty() ? "" : ", ", std::string(field.value()));
   }
   return plain;
@@ -74,7 +74,7 @@ HttpRequest PlainHead(const http::request<http::empty_body>& head) {
 
 using TlsStream = beast::ssl_stream<beast::tcp_stream>;
 
-// Returns the name from the client's certificate; "" without one. The handshake has verified it.
+// Returns the name in the client's verified certificate; "" if the client sent none.
 absl::StatusOr<std::string> NameOfPeer(TlsStream& stream) {
   X509* const certificate = SSL_get1_peer_certificate(stream.native_handle());
   if (certificate == nullptr) return "";
@@ -88,7 +88,7 @@ template <typename Stream>
 class HttpSession final : public HttpSessionBase,
                           public std::enable_shared_from_this<HttpSession<Stream>> {
  public:
-  // `tls` is the context that created the stream, if it has TLS.
+  // `tls` is the context that created the stream, if it uses TLS.
   HttpSession(Stream stream, std::shared_ptr<HttpContext> context,
               std::shared_ptr<boost::asio::ssl::context> tls = nullptr)
       : context_(std::move(context)),
@@ -106,7 +106,7 @@ class HttpSession final : public HttpSessionBase,
     context_->Remove(this);
   }
 
-  // Called once, for a stream with TLS.
+  // Called once, if the stream uses TLS.
   void Handshake() {
     context_->SetIdle(this);
     Arm(context_->limits.read_timeout_s);
@@ -125,7 +125,7 @@ class HttpSession final : public HttpSessionBase,
     head_parser_->body_limit(kNoLimit);
     scanned_ = 0;
     context_->SetIdle(this);
-    // One deadline for the whole head, so that slow bytes do not extend it.
+    // One deadline for the whole head, so that trickled bytes do not extend it.
     Arm(context_->limits.read_timeout_s);
     ReadMoreOfHead();
   }
@@ -204,13 +204,13 @@ class HttpSession final : public HttpSessionBase,
     if (upload_ != nullptr || MakeRoom()) Continue();
   }
 
-  // Reserves a place among the requests that may take long. Probes need none; their connections may
-  // be closed for a new one at any time.
+  // Reserves a slot for a request that may take long. Probes need none, and their connections may
+  // be closed at any time to make room for a new one.
   bool TakePlace() {
     const bool has_body = head_parser_->chunked() || request_.content_length.value_or(0) > 0;
     const auto& is_probe = context_->handlers.is_probe;
     if (!has_body && is_probe && is_probe(request_)) {
-      context_->SetIdle(this);  // Set again, so that it is the last one to be closed.
+      context_->SetIdle(this);  // Moves it to the end of the order of closing.
       return true;
     }
     context_->SetBusy(this);
@@ -218,7 +218,7 @@ class HttpSession final : public HttpSessionBase,
     return has_place_;
   }
 
-  // Reserves memory for the body; false if the request was refused.
+  // Reserves memory for the body. Returns false if the request was refused.
   bool MakeRoom() {
     const HttpLimits& limits = context_->limits;
     const size_t length =
@@ -306,15 +306,15 @@ class HttpSession final : public HttpSessionBase,
     });
   }
 
-  // Runs code of the handlers.
+  // Runs a handler. An exception becomes a 500.
   template <typename Call>
   void RunHandler(const Call& call) {
     if (Guarded("http", call).ok()) return;
     Refuse(500, "The page could not be made; the daemon's log says why.");
   }
 
-  // Returns the callback for handlers. It posts to this thread, and does nothing after this
-  // request.
+  // Returns the callback for handlers. It posts to this thread and does nothing
+  // after the end of this request.
   Respond MakeRespond() {
     std::weak_ptr<HttpSession> weak = Shared();
     return [weak, turn = turn_, loop = context_->loop](HttpResponse callback) {
@@ -336,7 +336,7 @@ class HttpSession final : public HttpSessionBase,
   void Answer(HttpResponse callback) {
     if (responded_) return;
     context_->Release(Shared());
-    // An unread rest of the body would be parsed as the next request.
+    // Unread bytes of the body would be parsed as the next request.
     const bool read_whole = upload_ != nullptr ? upload_parser_ && upload_parser_->is_done()
                                                : body_parser_ && body_parser_->is_done();
     if (!read_whole) terms_.keep_alive = false;
@@ -346,12 +346,12 @@ class HttpSession final : public HttpSessionBase,
   void Send(HttpResponse callback) {
     responded_ = true;
     const bool endless = callback.stream != nullptr && !callback.stream_length.has_value();
-    // The sender is a member of this.
+    // `this` stays valid, because the sender is a member of it.
     sender_.Send(Shared(), std::move(callback), terms_, [this, endless](bool usable) {
       if (usable) {
         ReadHead();
       } else if (endless) {
-        Close();  // Ends the read of WatchForEnd.
+        Close();  // Cancels the read of WatchForEnd.
       } else {
         End();
       }
@@ -359,7 +359,7 @@ class HttpSession final : public HttpSessionBase,
     if (endless) WatchForEnd();
   }
 
-  // An idle stream writes nothing, so only a read detects that the client is gone.
+  // A stream without pending events writes nothing, so only a read detects that the client is gone.
   void WatchForEnd() {
     beast::get_lowest_layer(stream_).expires_never();
     stream_.async_read_some(buffer_.prepare(kDiscardBytes),
@@ -371,7 +371,7 @@ class HttpSession final : public HttpSessionBase,
                             });
   }
 
-  // Called before the next request, or when there is none.
+  // Called before the next request, and when the connection ends.
   void EndRequest() {
     ++turn_;
     if (upload_ != nullptr && !responded_) upload_->OnCancel();
@@ -384,8 +384,8 @@ class HttpSession final : public HttpSessionBase,
     responded_ = false;
   }
 
-  // Closing with unread bytes resets the connection, and the client would lose the response. So
-  // incoming bytes are read and discarded for a short time.
+  // Closing with unread bytes would reset the connection, and the client would lose the response.
+  // So incoming bytes are read and discarded for a short time.
   void End() {
     context_->SetIdle(this);
     if constexpr (std::is_same_v<Stream, TlsStream>) {
@@ -422,10 +422,10 @@ class HttpSession final : public HttpSessionBase,
   typename HttpSender<Stream>::Terms terms_;
   std::shared_ptr<HttpUpload> upload_;
   std::string piece_;
-  size_t scanned_ = 0;  // Scanned bytes of the head being read.
+  size_t scanned_ = 0;  // Bytes of the head scanned so far.
   size_t room_ = 0;
   bool has_place_ = false;
-  uint64_t turn_ = 0;  // Distinguishes the response to this request from a late one.
+  uint64_t turn_ = 0;  // Identifies the request, to drop late responses.
   bool responded_ = false;
 };
 
@@ -433,7 +433,7 @@ class HttpSession final : public HttpSessionBase,
 
 void StartHttpSession(tcp::socket socket, std::shared_ptr<HttpContext> context) {
   error_code ignored;
-  // Pieces are written whole; waiting for more would only delay them.
+  // Pieces are written whole, so waiting for more bytes would only delay them.
   socket.set_option(tcp::no_delay(true), ignored);
   std::make_shared<HttpSession<beast::tcp_stream>>(beast::tcp_stream(std::move(socket)),
                                                    std::move(context))

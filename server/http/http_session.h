@@ -8,8 +8,8 @@
 
 namespace genesis {
 
-// Serves requests on `socket`, one after the other, until the client leaves, is too slow, or breaks
-// the protocol. Never throws; an exception of a handler becomes a 500.
+// Serves requests on `socket`, one after another, until the client leaves, is too slow, or breaks
+// the protocol. Never throws: an exception of a handler becomes a 500.
 void StartHttpSession(boost::asio::ip::tcp::socket socket, std::shared_ptr<HttpContext> context);
 
 // Same, with TLS.

@@ -5,9 +5,9 @@
 
 namespace genesis {
 
-// Returns the source of TLS contexts for new connections, from the current material. With a client
-// CA, a client's certificate must be signed by it. `store` outlives the server. The source is
-// called on the server's thread.
+// Returns a function that returns the TLS context for a new connection, from the current material.
+// If there is a client CA, it must have signed any certificate of a client. `store` must outlive
+// the server. The function is called on the server's thread.
 HttpTlsSource MakeHttpTls(const TlsStore* store);
 
 }  // namespace genesis

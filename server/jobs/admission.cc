@@ -31,7 +31,7 @@ constexpr size_t kMaxPathChecks = 64;
 
 std::string NewJobId() { return absl::StrFormat("job-%012x", RandomNumber() & 0xffffffffffffULL); }
 
-// Checks that a path named by a job exists below the root and no link leads out of it.
+// Returns an error unless the path exists below the root and no link leads out of it.
 std::optional<FieldError> PathError(const std::string& datasets_root, const JobPath& named) {
   namespace fs = std::filesystem;
   const fs::path root = datasets_root;
@@ -82,7 +82,7 @@ void Admission::Train(const TrainRequest& request, const Caller& caller,
         },
         callback);
   };
-  // A file system that hangs delays only jobs that name files on it.
+  // Check files on other threads, so that a file system that hangs delays only jobs that use it.
   JobSpec spec = request.spec();
   if (PathsOf(spec).empty()) return submit();
   if (path_checks_.waiting() >= kMaxPathChecks) {

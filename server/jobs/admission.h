@@ -20,8 +20,8 @@ namespace genesis {
 // Admits jobs to the queue: checks names, specification and files, and reports all errors together.
 // A repeated request returns the job that it created before.
 //
-// Owner: JobManager. Threads: Train and SetQueueLimit are for any, the rest is the writer's. Files
-// are checked on separate threads, because a file system may hang.
+// Owner: JobManager. Threads: any thread may call Train and SetQueueLimit, only the writer thread
+// the rest. Files are checked on other threads, because a file system may hang.
 class Admission {
  public:
   Admission(const JobManagerOptions& options, JobLedger* ledger, Dispatcher* dispatcher,
@@ -39,7 +39,7 @@ class Admission {
              const Callback<training::v1::Job>& callback);
   // Sets the maximum number of QUEUED jobs.
   void SetQueueLimit(int jobs) { queue_limit_ = jobs; }
-  // RESOURCE_EXHAUSTED when the queue is full.
+  // Returns RESOURCE_EXHAUSTED if the queue is full.
   absl::Status CheckQueue() const;
 
  private:
@@ -49,7 +49,7 @@ class Admission {
   absl::StatusOr<Job> NewJob(const Submission& submission) const;
   absl::Status CheckSpec(const Submission& submission) const;
   static absl::Status CheckNames(const training::v1::TrainRequest& request);
-  // Returns the job that the request created before, by job id or by request id.
+  // Returns the job that this request created before, found by job or request ID; null for none.
   const Job* FindSame(const training::v1::TrainRequest& request) const;
 
   const JobManagerOptions& options_;
@@ -60,7 +60,7 @@ class Admission {
   Workers* const workers_;
   Metrics* const metrics_;
   std::atomic<int> queue_limit_;
-  IoThreads path_checks_{2};  // Last, because its tasks post to the writer.
+  IoThreads path_checks_{2};  // Last: its tasks post to the writer.
 };
 
 }  // namespace genesis

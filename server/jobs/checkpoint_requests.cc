@@ -90,7 +90,7 @@ absl::StatusOr<training::v1::Checkpoint> CheckpointRequests::ForgetNow(const std
 std::string CheckpointRequests::NeededBy(const training::v1::Checkpoint& checkpoint) const {
   for (const std::string& id : table_.Ids()) {
     const training::v1::Job& job = *table_.Find(id);
-    // A checkpoint named by a user is a copy; the job keeps its own ones.
+    // A checkpoint named by a user is a copy. The job keeps its own checkpoints.
     const bool own = id == checkpoint.job_id() && checkpoint.name().empty();
     if (own || job.spec().start_from_checkpoint() == checkpoint.id()) return id;
   }
@@ -100,8 +100,8 @@ std::string CheckpointRequests::NeededBy(const training::v1::Checkpoint& checkpo
 void CheckpointRequests::RefuseWhileStoreFails() {
   const absl::Status store = writer_.store_status();
   if (store.ok()) return;
-  // A checkpoint that cannot be recorded would leave them waiting until the operator frees some
-  // space.
+  // A checkpoint that cannot be recorded would leave callers waiting until the
+  // operator frees disk space.
   for (const auto& [id, waiters] : std::exchange(waiters_, {})) {
     for (const auto& callback : waiters) callback(store);
   }

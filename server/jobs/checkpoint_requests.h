@@ -12,9 +12,9 @@
 
 namespace genesis {
 
-// Checkpoints that users request, import and remove, and the pending callbacks of those requests.
+// Requests of users to take, import and remove checkpoints, and their pending callbacks.
 //
-// Owner: JobManager. Threads: Take, Record and Forget are for any, the rest is the writer's.
+// Owner: JobManager. Threads: any for Take, Record and Forget; the writer's for the rest.
 class CheckpointRequests {
  public:
   CheckpointRequests(JobLedger* ledger, Workers* workers)
@@ -26,11 +26,11 @@ class CheckpointRequests {
   // Records a checkpoint that a user named or imported.
   void Record(const training::v1::Checkpoint& checkpoint,
               const Callback<training::v1::Checkpoint>& callback);
-  // Removes the record and returns it; the caller removes the file. NOT_FOUND; FAILED_PRECONDITION
-  // if an unfinished job may need it.
+  // Removes the record and passes it to the callback; the caller removes the file. NOT_FOUND, or
+  // FAILED_PRECONDITION if an unfinished job may need it.
   void Forget(const std::string& id, const Callback<training::v1::Checkpoint>& callback);
 
-  // Returns an unfinished job that may need the checkpoint; "" for none.
+  // Returns the ID of an unfinished job that may need the checkpoint; "" if there is none.
   std::string NeededBy(const training::v1::Checkpoint& checkpoint) const;
   bool IsAwaited(const std::string& job_id) const { return waiters_.contains(job_id); }
   // Sends the job's worker a request for a checkpoint.

@@ -20,16 +20,16 @@ namespace {
 
 using training::v1::Job;
 
-// Maximum number of jobs that may overtake the first one while it lacks memory, and the time after
-// which none may.
+// Maximum number of jobs that may overtake the head of the queue while it lacks memory, and the age
+// of the head at which overtaking stops.
 constexpr size_t kMaxPassing = 32;
 constexpr absl::Duration kPassingPatience = absl::Minutes(10);
 // How long a job with distributed.min_ranks waits for all its ranks before it starts with fewer,
-// and how long it runs with these before it takes more.
+// and how long it then runs before it may grow.
 constexpr absl::Duration kAllRanksPatience = absl::Seconds(30);
 
-// Halves the micro-batch and doubles the accumulation, once for each time the job ran out of
-// memory.
+// Halves the micro-batch and doubles the accumulation steps, `halvings` times: once for each time
+// the job ran out of memory.
 void Shrink(int halvings, training::v1::TrainingSpec& training) {
   training.set_batch_size(training.batch_size() >> halvings);
   training.set_gradient_accumulation_steps(training.gradient_accumulation_steps() << halvings);
@@ -41,11 +41,11 @@ std::vector<std::string> IdsOf(const std::vector<WorkerLease>& leases) {
   return ids;
 }
 
-// Workloads whose peak memory is kept.
+// Maximum number of workloads whose peak memory is kept.
 constexpr size_t kMaxPeaks = 1000;
 
-// Returns the warning about a job that falls back to FP32; "" for others. A job without a mode
-// expects FP32 if the gate is closed.
+// Returns the warning for a job that falls back to FP32; "" for other jobs. A job that names no
+// mode expects FP32 while the gate is closed.
 std::string FallbackAtStart(const training::v1::EffectivePrecision& precision, bool gate_open) {
   const bool named = precision.requested() != training::v1::PRECISION_MODE_UNSPECIFIED;
   if (precision.mode() != training::v1::PRECISION_MODE_FP32 || precision.refused().empty() ||
@@ -57,8 +57,8 @@ std::string FallbackAtStart(const training::v1::EffectivePrecision& precision, b
 
 }  // namespace
 
-// Assigning is a separate change, after the commit that made it possible: a worker is reserved only
-// for a job that is durably queued.
+// Assignment is a separate change, after the commit that made it possible, so that a worker is
+// reserved only for a job that is durably queued.
 void Dispatcher::StartQueued() {
   table_.Announce([this] {
     const WorkerCounts workers = workers_->counts();
@@ -73,7 +73,7 @@ void Dispatcher::StartQueued() {
   });
 }
 
-// Times in the store are wall-clock times, and the wall clock may have been set since.
+// Stored times are wall-clock times, and the wall clock may have been changed since.
 void Dispatcher::OnRecovered(const Job& job) {
   const absl::Time now = clock_.Steady();
   const absl::Duration age = clock_.Now() - FromTimestamp(job.create_time());
@@ -155,7 +155,7 @@ void Dispatcher::GrowOne(absl::Time now) {
     const Job& job = *table_.Find(id);
     if (IsSubmitted(job.spec())) continue;
     const int missing = RanksOf(job) - std::max(job.ranks_size(), 1);
-    // The delay ignores workers that soon leave again.
+    // The delay avoids growing for workers that soon leave again.
     if (missing <= 0 || missing > free_slots || now - start < kAllRanksPatience ||
         job.state() != training::v1::JOB_STATE_RUNNING || stops_.Find(id) != nullptr) {
       continue;
@@ -173,7 +173,7 @@ std::vector<std::string> Dispatcher::AssignNext() {
   std::vector<std::string> queue = QueueInOrder();
   std::erase_if(queue, [&](const std::string& id) {
     const Job& job = *table_.Find(id);
-    // A job that waits for workers of other hosts blocks no other job.
+    // A job that needs workers of other hosts does not block other jobs.
     return !MayStart(job, now) || FewestRanksOf(job.spec(), slots) > std::max(slots, 1);
   });
   if (queue.empty()) return {};
@@ -305,7 +305,7 @@ void Dispatcher::Assign(const std::string& job_id, const std::vector<WorkerLease
   });
 }
 
-// Stops only as many as needed: the slots freed first may suffice.
+// Stops only as many jobs as needed: the slots freed first may suffice.
 bool Dispatcher::MakeRoomFor(const Job& waiting) {
   const WorkerCounts counts = workers_->counts();
   const int ranks = MayBeginWithFewer(waiting, clock_.Steady())
@@ -319,7 +319,7 @@ bool Dispatcher::MakeRoomFor(const Job& waiting) {
     if (stops_.Find(job.id) == nullptr && IsTraining(table_.Find(job.id)->state())) {
       holding.push_back(std::move(job));
     } else {
-      missing -= job.slots;  // Already ending.
+      missing -= job.slots;  // The job is already ending.
     }
   }
   if (missing <= 0) return true;

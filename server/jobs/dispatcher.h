@@ -19,8 +19,8 @@
 
 namespace genesis {
 
-// The queue: which job gets a slot next, when it may start, which running job yields its slot, and
-// the parameters of an attempt.
+// The queue of jobs. Decides which job gets a slot next, when it may start, and which running job
+// yields its slot; also sets the parameters of each attempt.
 //
 // Owner: JobManager. Threads: draining() and usage() are for any, the rest is the writer's.
 class Dispatcher {
@@ -38,11 +38,11 @@ class Dispatcher {
         workers_(workers),
         metrics_(metrics) {}
 
-  // Assigns queued jobs to warm workers, after the current change is durable.
+  // Assigns queued jobs to warm workers once the current change is durable.
   void StartQueued();
-  // Handles everything that depends on time alone; called a few times a second.
+  // Handles everything that depends on time alone. Called a few times a second.
   void OnTime();
-  // Starts no further attempt. Any thread.
+  // Starts no further attempts. Any thread may call it.
   void Drain() { draining_ = true; }
   bool draining() const { return draining_; }
 
@@ -50,16 +50,16 @@ class Dispatcher {
   void OnAccepted(const std::string& job_id);
   void OnRecovered(const training::v1::Job& job);  // Loaded from the store.
   void OnAdopted(const std::string& job_id);       // Its worker outlived the daemon.
-  // The job left its worker; charges the slot time to its owner. False if no attempt was running.
+  // Charges the slot time of a job that left its worker to its owner; false if no attempt ran.
   bool OnLeftWorker(training::v1::Job& job);
   void OnEnded(const std::string& job_id);
-  // Starts no attempt before `backoff` has passed.
+  // Starts no attempt at the job before `backoff` has passed.
   void RetryAfter(const std::string& job_id, absl::Duration backoff);
-  // Records the peak bytes of an attempt; they are used to place jobs of the same workload.
+  // Records the peak memory of an attempt, used to place later jobs of the same workload.
   void NotePeak(training::v1::Job& job, int64_t host_bytes, int64_t device_bytes);
 
-  // Returns true if an attempt at the queued job may start now: after its backoff and before its
-  // deadline.
+  // Returns true if an attempt at the queued job may start now, that is, after its backoff and
+  // before its deadline.
   bool MayStart(const training::v1::Job& job) const { return MayStart(job, clock_.Steady()); }
   absl::Time DeadlineOf(const training::v1::Job& job) const;
   // Returns the bytes that the job is expected to need; 0 if unknown.
@@ -67,29 +67,29 @@ class Dispatcher {
   const OwnerUsage& usage() const { return usage_; }
 
  private:
-  // Returns the workers leased for the next job; empty if there is no job or too few workers for
-  // one.
+  // Assigns the next job that can start. Returns its leased workers; empty if no job is waiting or
+  // too few workers are free.
   std::vector<std::string> AssignNext();
-  // Same, for the jobs whose workers were started by a cluster.
+  // Same, for jobs whose workers a cluster starts.
   std::vector<std::string> AssignSubmitted(absl::Time now);
   void Assign(const std::string& job_id, const std::vector<WorkerLease>& leases);
-  // Builds the part of an attempt that is the same for all its workers.
+  // Builds the part of StartJob that is the same for all workers of an attempt.
   training::v1::StartJob MakeStart(const training::v1::Job& job) const;
-  // Returns the precision of an attempt on these workers; each of their hosts can forbid a mode.
+  // Returns the precision of an attempt on these workers. Each of their hosts can forbid a mode.
   training::v1::EffectivePrecision PrecisionOf(const training::v1::JobSpec& spec,
                                                const std::vector<WorkerLease>& leases) const;
-  // Returns the modes to which every one of the workers may change.
+  // Returns the precision modes that all of the workers may change to.
   std::vector<training::v1::PrecisionMode> AllowedOn(const training::v1::PrecisionSpec& spec,
                                                      const std::vector<WorkerLease>& leases) const;
-  // Returns true if free slots must be kept for the first job of the queue: its workers are being
-  // started, or jobs of lower priority are being stopped. Stops such jobs if that helps.
+  // Returns true if free slots must be kept for the job at the head of the queue: its workers are
+  // starting or jobs of lower priority are stopping. Stops such jobs if that helps.
   bool MakeRoomFor(const training::v1::Job& waiting);
   int RanksOf(const training::v1::Job& job) const;
-  // Reserves workers for all ranks of the job, or for as many as there are once it has waited long
-  // enough.
+  // Reserves workers for all ranks of the job. If it has waited long enough, reserves
+  // as many as are available.
   std::vector<WorkerLease> ReserveFor(const training::v1::Job& job, absl::Time now);
   bool MayBeginWithFewer(const training::v1::Job& job, absl::Time now) const;
-  // Stops a job that started with fewer ranks than requested if there are now slots for all.
+  // Stops a job that runs with fewer ranks than requested, if there are now slots for all.
   void GrowOne(absl::Time now);
   bool MayStart(const training::v1::Job& job, absl::Time now) const;
   absl::Time AcceptedAt(const training::v1::Job& job) const;
@@ -108,9 +108,9 @@ class Dispatcher {
   Metrics* const metrics_;
   std::atomic<bool> draining_{false};
   OwnerUsage usage_;
-  // Times of Clock::Steady, by unfinished job.
+  // Acceptance times (Clock::Steady) of unfinished jobs, by job ID.
   std::map<std::string, absl::Time> accepted_;
-  // Time at which the job left its workers, after its last attempt.
+  // Times at which jobs left their workers after an attempt, by job ID.
   std::map<std::string, absl::Time> left_;
   std::map<std::string, absl::Time> retries_;         // Earliest start of the next attempt.
   std::map<std::string, absl::Time> attempt_starts_;  // Start of the attempt on a worker.

@@ -7,25 +7,25 @@
 
 namespace genesis {
 
-// The P0 trigger of the rollback plan over jobs: more than half of the newest jobs in reduced
-// precision failed. The newest 10 count, once there are 4. A job that was cancelled, or that failed
-// because of its specification or its data, does not count.
+// The P0 trigger of the rollback plan: more than half of the newest jobs in reduced precision
+// failed. It looks at the newest 10 jobs, once there are 4. A job that was cancelled, or that
+// failed because of its specification or its data, does not count.
 //
-// Owner: JobManager. Threads: the writer's only. Its state is lost when the daemon ends.
+// Owner: JobManager. Threads: the writer only. Its state is lost when the daemon exits.
 class FailureWatch {
  public:
   explicit FailureWatch(FailureWatchAction action) : action_(action) {}
 
-  // Adds a finished job in reduced precision. Returns true if the trigger fires now; it fires once.
+  // Adds a finished job that used reduced precision. Returns true if the trigger fires now.
   bool Add(bool failed);
 
-  // Keeps the failures seen so far: a change from advise to enforce closes the gate if it has
-  // fired.
+  // Keeps the failures seen so far: if the trigger has fired, a change from advise
+  // to enforce closes the gate.
   void SetAction(FailureWatchAction action) { action_ = action; }
 
-  // True if new attempts must start in FP32.
+  // Returns true if new attempts must start in FP32.
   bool closes_gate() const { return fired_ && action_ == FailureWatchAction::kEnforce; }
-  // "6 of the last 10 jobs in reduced precision failed; accepted: at most half"
+  // For example: "6 of the last 10 jobs in reduced precision failed; accepted: at most half".
   const std::string& reason() const { return reason_; }
 
  private:

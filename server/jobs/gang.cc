@@ -18,15 +18,15 @@ using training::v1::RankStatus;
 
 constexpr char kLoopback[] = "127.0.0.1";
 constexpr size_t kSecretBytes = 32;
-// A rank is a straggler if its step time exceeds the median of the ranks by this ratio.
+// A rank is a straggler if its step time exceeds the median of all ranks by this factor.
 constexpr double kStragglerRatio = 1.2;
-// Step times older than the longer of these are ignored: a stopped rank reports none.
+// Step times older than the longer of the two are ignored, because a stopped rank reports none.
 constexpr absl::Duration kFresh = absl::Seconds(5);
 constexpr double kFreshSteps = 3;
 
-// Returns the address at which ranks of other hosts reach this host's workers: the local address of
-// the route to the first of theirs. Empty if it cannot be found; the worker then uses its own
-// guess.
+// Returns the address at which ranks of other hosts reach this host's workers: the local
+// address of the route to the first remote worker. Empty if it cannot be found; the worker
+// then picks an address itself.
 std::string OwnAddress(const std::vector<WorkerLease>& leases) {
   const auto remote = std::find_if(leases.begin(), leases.end(),
                                    [](const WorkerLease& lease) { return !lease.peer.empty(); });
@@ -119,7 +119,7 @@ void MarkStraggler(absl::Time now, Job& job) {
     if (slowest == nullptr || WorkSeconds(status) > WorkSeconds(*slowest)) slowest = &status;
   }
   if (slowest == nullptr || !comparable) return;
-  // The lower median, so that one of two ranks can be the slower.
+  // The lower median, so that the slower of two ranks can be a straggler.
   const auto middle = seconds.begin() + (std::ssize(seconds) - 1) / 2;
   std::nth_element(seconds.begin(), middle, seconds.end());
   slowest->set_straggler(WorkSeconds(*slowest) > *middle * kStragglerRatio);

@@ -17,28 +17,28 @@ struct RankEnd {
   WorkerExit exit;  // Set if the rank did not report.
   // The cause in one sentence, for the other ranks and the log.
   std::string why;
-  // The rank ended because another rank had ended.
+  // True if the rank ended only because another rank had ended.
   bool follows = false;
 };
 
-// The attempts of gangs that are ending because a rank has failed or is gone. The attempt is over
-// once all ranks have ended, so that two attempts never train at the same time. Its cause is the
-// first end that did not follow from another.
+// The gang attempts that are ending because a rank failed or is gone. An attempt is over when all
+// its ranks have ended, so that two attempts never train concurrently. Its cause is the first end
+// that did not follow from the end of another rank.
 //
-// Owner: JobAttempts. Threads: the writer's.
+// Owner: JobAttempts. Threads: the writer's only.
 class GangEndings {
  public:
-  // Records the end of a rank. Idempotent, because a change refused by the store is made again.
+  // Records the end of a rank. Idempotent, because a change that the store refused is retried.
   void Note(const std::string& job_id, const RankEnd& end) {
     const auto [cause, first] = causes_.emplace(job_id, end);
     if (!first && cause->second.follows && !end.follows) cause->second = end;
   }
-  // Returns the cause of the ending attempt; null if it is not ending.
+  // Returns the cause of the ending attempt; null if the attempt is not ending.
   const RankEnd* CauseOf(const std::string& job_id) const {
     const auto found = causes_.find(job_id);
     return found == causes_.end() ? nullptr : &found->second;
   }
-  // The job has left its workers.
+  // Removes the job's entry when it has left its workers.
   void Forget(const std::string& job_id) { causes_.erase(job_id); }
 
  private:

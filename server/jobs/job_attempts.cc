@@ -21,10 +21,10 @@ using training::v1::Failure;
 using training::v1::Finished;
 using training::v1::Job;
 
-// How long a worker that has reported its job's end may take to exit.
+// Time in which a worker must exit after it has reported the end of its job.
 constexpr absl::Duration kExitGrace = absl::Seconds(30);
 
-// Returns 0 for a job that was never on a worker.
+// Returns the time from the first start to the end; 0 for a job that was never on a worker.
 double SecondsOnWorkers(const Job& job) {
   if (!job.has_start_time()) return 0;
   return SecondsBetween(job.start_time(), job.end_time());
@@ -36,7 +36,7 @@ std::string DescribeEnd(const WorkerExit& exit) {
   if (exit.exit.signal == 0) return absl::StrCat("the worker exited with ", exit.exit.exit_code);
   std::string text = absl::StrCat("the worker was ended by signal ", exit.exit.signal, " (",
                                   strsignal(exit.exit.signal), ")");
-  // The daemon did not send this SIGKILL.
+  // The daemon did not send this SIGKILL, so the kernel may have, for lack of memory.
   if (exit.exit.signal == SIGKILL && exit.exit.peak_memory_bytes > 0) {
     absl::StrAppend(&text, ", perhaps for want of memory: it had used up to ",
                     exit.exit.peak_memory_bytes >> 20, " MiB (see dmesg)");
@@ -44,7 +44,7 @@ std::string DescribeEnd(const WorkerExit& exit) {
   return text;
 }
 
-// Returns the error for callers that wait for a checkpoint of a job whose worker takes no more.
+// Returns the error for callers waiting for a checkpoint that the job's worker will not take.
 absl::Status NoCheckpoint(const Job& job) {
   if (IsFinal(job.state())) {
     return absl::FailedPreconditionError(
@@ -127,7 +127,7 @@ void JobAttempts::OnFinished(const Job& job, int rank, const Finished& finished)
     *end.finished->mutable_failure()->mutable_message() = end.why;
     EndRank(id, end);
   } else if (rank == 0) {
-    // The others wait for its checkpoint before they end, and do nothing afterwards.
+    // The other ranks wait for rank 0's checkpoint before they end, and do nothing afterwards.
     EndAttempt(job, finished);
   } else {
     EndGang(id);
@@ -154,7 +154,7 @@ void JobAttempts::EndGang(const std::string& job_id) {
   }
   const RankEnd cause = *noted;
   if (cause.follows) {
-    // Every rank reports that another is gone, but none is: they lost contact with each other.
+    // Every rank reports that another is gone, but all are alive: they lost contact.
     LoseAttempt(job,
                 cause.finished.has_value()
                     ? cause.finished->failure()
@@ -175,8 +175,8 @@ void JobAttempts::EndAttempt(const Job& job, const Finished& finished) {
   dispatcher_.NotePeak(*ended, finished.peak_memory_bytes(), finished.peak_device_bytes());
   switch (finished.outcome()) {
     case Finished::OUTCOME_COMPLETED:
-      // A worker sends Started before it can complete. If that report is lost, the result must
-      // survive.
+      // A worker sends Started before it can complete. If that report was lost, the result must
+      // still be recorded.
       if (job.state() == training::v1::JOB_STATE_STARTING) {
         ledger_.Move(id, training::v1::JOB_STATE_RUNNING, "training");
       }
@@ -215,7 +215,7 @@ void JobAttempts::OnFailed(const Job& job, const Failure& failure) {
                              job.spec().training().batch_size() / 2,
                              " and twice the accumulation: ", failure.message()));
   } else if (runs && failure.cause() == training::v1::FAILURE_CAUSE_DEVICE) {
-    // A device error makes the process unusable, not the job.
+    // After a device error the process is unusable, but the job can run in a new one.
     table_.Count([this] { metrics_->WorkerRestarted("device_error"); });
     RestartOrFail(id, failure);
   } else {
@@ -294,7 +294,7 @@ void JobAttempts::LoseAttempt(const Job& job, Failure failure, bool never_back) 
   } else if (request != nullptr) {
     EndStopped(id, *request, "");
   } else if (never_back) {
-    // The worker was lost with the daemon, or before it had the job, so the job is not charged.
+    // The worker was lost with the daemon or before it got the job, so this is not a restart.
     table_.Count([this] { metrics_->WorkerRestarted("daemon_restart"); });
     Requeue(id, IsGang(job) ? "a worker of it did not outlive a restart of the daemon"
                             : "its worker did not outlive a restart of the daemon");
@@ -351,7 +351,7 @@ void JobAttempts::End(const std::string& job_id, JobState state, const std::stri
   ledger_.Move(job_id, state, reason);
   Job* job = table_.Edit(job_id);
   *job->mutable_end_time() = ToTimestamp(clock_.Now());
-  // Before the job leaves its worker, because the row has the worker's memory.
+  // Must precede LeaveWorker, because the row includes the worker's memory.
   table_.Count([this, ended = *job] {
     options_.on_history(MakeHistoryRow(ended, precision_.gate().enabled,
                                        stats_.DeviceMemoryOf(ended.id()),

@@ -7,11 +7,11 @@
 
 namespace genesis {
 
-// NOT_FOUND, for every method that takes the id of a job or of a checkpoint.
+// Return NOT_FOUND, for every method that takes the ID of a job or of a checkpoint.
 absl::Status NoSuchJob(const std::string& id);
 absl::Status NoSuchCheckpoint(const std::string& id);
 
-// Builds the failure stored with a job that failed without a process exit.
+// Returns a failure to store with a job; it has no exit code until the caller sets one.
 training::v1::Failure MakeFailure(training::v1::FailureCause cause, std::string message);
 
 }  // namespace genesis

@@ -64,8 +64,8 @@ void JobManager::Drain() {
                            const JobTable& table = ledger_.table();
                            for (const std::string& id : table.Ids()) {
                              const Job& job = *table.Find(id);
-                             // Runs after the job's assignment to its worker, even if both are in
-                             // the same commit.
+                             // Runs after a pending assignment of the job to a worker, even if both
+                             // are in the same commit.
                              if (!IsOnWorker(job.state())) continue;
                              stops_.Ask(job, /*checkpoint=*/true, "the daemon drains");
                            }

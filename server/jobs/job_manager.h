@@ -17,14 +17,14 @@
 
 namespace genesis {
 
-// The life of jobs: turns requests of users and reports of workers into legal moves of job_state.h,
+// The lifecycle of jobs. Turns user requests and worker reports into legal moves of job_state.h,
 // each durable before it is reported, and assigns queued jobs to warm workers. Its parts are
-// declared below in the order in which they use each other.
+// declared below so that each uses only those above it.
 //
-// Owner: the daemon. Threads: every method may be called by any thread and returns immediately;
-// changes run on the writer thread in the order of the calls, and callbacks run there. Failure: a
-// request is refused with the store's status if it cannot be made durable; a worker's report is
-// kept and tried again.
+// Owner: the daemon. Threads: any thread may call any method except OnTime, and calls return
+// immediately. Changes run on the writer thread in the order of the calls, as do the callbacks.
+// Failure: a request gets the store's status if its change cannot be made durable; a worker's
+// report is kept and retried.
 class JobManager {
  public:
   using Options = JobManagerOptions;
@@ -33,14 +33,14 @@ class JobManager {
              const Clock& clock = Clock::System());
   ~JobManager();
 
-  // Loads the store. A job whose worker still lives keeps it; any other job that was on a worker
-  // returns to the queue. Must be called before Start, and before that of the pool.
+  // Loads the store. A job whose worker is alive keeps it; any other job that was on a worker
+  // returns to the queue. Must be called before Start and before WorkerPool::Start.
   absl::Status Recover();
   void Start();
-  // Admits no new jobs and no new leases; stops every running job with a checkpoint. The store
-  // queues them again for the next start.
+  // Admits no new jobs, starts no attempts, and stops every running job with a checkpoint. The
+  // stopped jobs return to the queue and resume at the next start.
   void Drain();
-  // Ends the writer thread after its pending tasks. Idempotent.
+  // Runs the queued tasks, then ends the writer thread. Idempotent.
   void Stop();
 
   Admission& admission() { return admission_; }
@@ -50,17 +50,17 @@ class JobManager {
   JobQueries& queries() { return queries_; }
   // Receives the reports of the pool.
   WorkerEvents* worker_events() { return &reports_; }
-  // Events, checkpoints, and jobs without their positions in the queue.
+  // Reads events, checkpoints, and jobs without their queue positions.
   const JobView& view() const { return ledger_.view(); }
 
-  // Sets the consequence of too many failed jobs in reduced precision.
+  // Sets what happens when too many jobs in reduced precision fail.
   void SetFailureWatch(FailureWatchAction action);
   // Runs `alive` on the writer thread, as a liveness check.
   void AskWriter(std::function<void()> alive);
   // Returns why the store refuses changes; OK if it accepts them.
   absl::Status store_status() { return ledger_.writer().store_status(); }
-  // Handles everything that depends on time alone: deadlines, retries, quarantines. The writer
-  // thread calls it a few times a second.
+  // Handles everything that depends on time alone: deadlines, retries, quarantines. Called by the
+  // writer thread a few times a second.
   void OnTime();
 
  private:

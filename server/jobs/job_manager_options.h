@@ -10,7 +10,7 @@
 
 namespace genesis {
 
-// The settings of JobManager that never change while it lives.
+// The settings of JobManager that never change during its lifetime.
 struct JobManagerOptions {
   std::string datasets_root;
   std::string checkpoints_dir;

@@ -26,7 +26,7 @@ absl::StatusOr<absl::Duration> WindowLength(const training::v1::StatsRequest& re
                     absl::StrCat("1 to ", kMax, ", or 0 for ", kDefault)}});
 }
 
-// `otherwise`: what is said while no job makes steps.
+// Sets the precision and scale of the running jobs; `otherwise` applies if no job has made a step.
 void PutWhatRuns(const JobView& view, bool otherwise, training::v1::StatsResponse& stats) {
   bool any = false;
   bool reduced = false;
@@ -34,7 +34,7 @@ void PutWhatRuns(const JobView& view, bool otherwise, training::v1::StatsRespons
     const training::v1::Job& job = each.snapshot->job;
     if (!IsOnWorker(job.state()) || job.progress().step() == 0) continue;
     any = true;
-    // As a change of precision leaves it, before the first step in it is reported.
+    // The job's precision already reflects a change before a step in the new mode is reported.
     const training::v1::PrecisionMode mode = job.precision().mode();
     reduced = reduced || IsReducedPrecision(mode);
     if (HasLossScale(mode)) stats.set_current_scale(job.progress().loss_scale());
@@ -42,7 +42,7 @@ void PutWhatRuns(const JobView& view, bool otherwise, training::v1::StatsRespons
   stats.set_fp16_enabled_runtime(any ? reduced : otherwise);
 }
 
-// Why a job that needs several slots at one time may still wait when it is the next.
+// Returns why a job that needs several slots may still wait at the head of the queue.
 std::string GangReason(int needed, int slots, int free_slots) {
   if (needed > slots) {
     return absl::StrCat("needs ", needed, " slots at one time, and there are ", slots,
@@ -55,14 +55,14 @@ std::string GangReason(int needed, int slots, int free_slots) {
 
 }  // namespace
 
-// From snapshots, for the writer's own view is the writer's.
+// Reads snapshots, because the job table belongs to the writer thread.
 std::map<std::string, JobQueries::QueuePlace> JobQueries::ReadQueue() const {
   const absl::Time now = clock_.Steady();
   const int slots = workers_->slots();
   std::vector<WaitingJob> waiting;
   std::vector<HoldingJob> holding;
-  std::map<std::string, QueuePlace> submitted;  // Requests to clusters have no place here.
-  std::map<std::string, int> gangs;             // Slots of jobs that need several, which few do.
+  std::map<std::string, QueuePlace> submitted;  // Jobs on clusters have no queue position.
+  std::map<std::string, int> gangs;             // Slots of jobs that need several.
   for (const JobView::Shown& each : ledger_.view().InMemory()) {
     const Job& job = each.snapshot->job;
     if (IsSubmitted(job.spec())) {
@@ -200,7 +200,7 @@ training::v1::StatsResponse JobQueries::Stats() const {
 
 absl::Status JobQueries::Watch(const std::string& job_id,
                                const std::shared_ptr<JobWatcher>& watcher) {
-  // Subscribe before reading the job, so that no change in between is lost.
+  // Subscribe before reading the job, so that no change in between is missed.
   ledger_.hub().Subscribe(job_id, watcher);
   const absl::StatusOr<std::shared_ptr<const JobSnapshot>> snapshot =
       ledger_.view().Snapshot(job_id);

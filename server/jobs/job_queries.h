@@ -18,7 +18,7 @@
 
 namespace genesis {
 
-// The jobs as readers see them, from snapshots: no reader waits for the writer.
+// The jobs as readers see them. Reads snapshots, so that no reader waits for the writer.
 //
 // Owner: JobManager. Threads: any.
 class JobQueries {
@@ -37,10 +37,10 @@ class JobQueries {
   absl::StatusOr<std::vector<StoredJob>> List(const JobQuery& query) const;
   absl::StatusOr<training::v1::Checkpoint> GetCheckpoint(const std::string& id) const;
   training::v1::StatsResponse Stats() const;
-  // With its window, or of one job. NOT_FOUND; INVALID_ARGUMENT for a bad window.
+  // Returns statistics for a time window or for one job. NOT_FOUND; INVALID_ARGUMENT if invalid.
   absl::StatusOr<training::v1::StatsResponse> Stats(
       const training::v1::StatsRequest& request) const;
-  // One row for each job that is on a worker.
+  // Returns one row for each job that is on a worker.
   std::vector<training::v1::HistoryRow> HistoryRows() const;
   // Sends the watcher the current job, then each change. NOT_FOUND.
   absl::Status Watch(const std::string& job_id, const std::shared_ptr<JobWatcher>& watcher);

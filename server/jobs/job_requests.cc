@@ -24,7 +24,7 @@ absl::Status HasEnded(const Job& job, const char* what) {
       absl::StrCat("job \"", job.id(), "\" has ended as ", JobStateName(job.state()), "; ", what));
 }
 
-// Returns true if a job reads the dataset or something in it.
+// Returns true if the job reads the dataset or a file inside it.
 bool Names(training::v1::JobSpec spec, const std::string& dataset) {
   for (const JobPath& path : PathsOf(spec)) {
     const std::string named = std::filesystem::path(*path.path).lexically_normal().string();

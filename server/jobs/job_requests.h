@@ -11,8 +11,8 @@
 
 namespace genesis {
 
-// The requests of users about existing jobs: pause, resume, cancel, update, delete, and the
-// draining of a worker.
+// User requests for existing jobs: pause, resume, cancel, update,
+// delete. Also drains workers.
 //
 // Owner: JobManager. Threads: any; a callback runs on the writer thread when the change is durable.
 class JobRequests {
@@ -33,14 +33,14 @@ class JobRequests {
   void Cancel(const std::string& job_id, bool now, const Callback<training::v1::Job>& callback);
   void Update(const training::v1::UpdateJobRequest& request,
               const Callback<training::v1::Job>& callback);
-  // Deletes a finished job. Returns the checkpoints whose records were removed with it; the caller
-  // removes their files.
+  // Deletes a finished job. Passes the checkpoints whose records were removed with it to the
+  // callback; the caller removes their files.
   void Delete(const training::v1::DeleteJobRequest& request,
               const Callback<std::vector<training::v1::Checkpoint>>& callback);
-  // Ends a worker; its job is checkpointed and queued again.
+  // Drains a worker: its job is checkpointed and queued again, then the worker ends.
   void DrainWorker(const std::string& worker_id,
                    const Callback<training::v1::DrainWorkerResponse>& callback);
-  // Returns an unfinished job that reads the dataset; "" for none.
+  // Passes the ID of an unfinished job that reads the dataset to the callback; "" for none.
   void JobThatNeedsDataset(const std::string& name, const Callback<std::string>& callback);
 
  private:

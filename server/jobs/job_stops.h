@@ -9,7 +9,7 @@
 
 namespace genesis {
 
-// The reasons for which the daemon itself takes a running job off its worker.
+// The reasons for which the daemon itself stops a running job.
 enum class StopCause {
   kPreempted,  // A job of higher priority needs the slot.
   kRetired,    // An operator drains the worker.
@@ -19,22 +19,22 @@ enum class StopCause {
   kGrown,      // There are now slots for all ranks of a job that started with fewer.
 };
 
-// A stop that decides the job's next state when its worker has ended the attempt.
+// A stop sent by the daemon; its cause decides the job's next state after the attempt has ended.
 struct StopRequest {
   StopCause cause;
   std::string reason;  // One sentence.
 };
 
-// The stops sent to workers: the daemon's own ones with their reasons, and the sending of all of
-// them.
+// Stops of running jobs: sends each stop to the worker, and records the daemon's own
+// stops with their reasons.
 //
-// Owner: JobManager. Threads: the writer's.
+// Owner: JobManager. Threads: the writer's only.
 class JobStops {
  public:
   JobStops(JobLedger* ledger, Workers* workers) : table_(ledger->table()), workers_(workers) {}
 
-  // Stops the job's worker, for a reason that decides the job's next state. Requests a checkpoint,
-  // unless the cause is the policy.
+  // Stops the job for a reason that decides its next state. Requests a checkpoint
+  // unless the cause is kPolicy.
   void Stop(const std::string& job_id, const StopRequest& request);
   // Sends a stop, and kills the worker after scheduling.stop_grace_seconds. `why` is one sentence
   // for the log.
@@ -42,15 +42,15 @@ class JobStops {
 
   // Returns the daemon's own pending stop; nullptr for none.
   const StopRequest* Find(const std::string& job_id) const;
-  // The pool is already ending the worker. Recorded before the commit, because the worker's end may
-  // come in the same group of changes.
+  // Records a hang; the pool is already ending the worker. Recorded before the commit, because the
+  // worker's end may be in the same group of changes.
   void NoteHang(const std::string& job_id, const std::string& reason) {
-    // The first hung rank is reported, because the others wait for it.
+    // Report the first rank that hung, because the other ranks wait for it.
     const StopRequest* const known = Find(job_id);
     if (known != nullptr && known->cause == StopCause::kHung) return;
     stops_[job_id] = {StopCause::kHung, reason};
   }
-  // The job has left its worker.
+  // Removes the stop of a job that has left its worker.
   void Forget(const std::string& job_id) { stops_.erase(job_id); }
 
  private:

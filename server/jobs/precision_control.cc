@@ -46,7 +46,7 @@ void PrecisionControl::Load() {
   PublishPolicy(policy);
 }
 
-// Each source can close the gate, and all closing ones are named.
+// Each source can close the gate, and the reason names all that do.
 void PrecisionControl::PublishPolicy(const PrecisionPolicy& policy) {
   PrecisionGate gate = options_.gate;
   std::vector<std::string> noes;
@@ -137,8 +137,8 @@ void PrecisionControl::OnJobEnded(const Job& ended) {
   const bool telling = ended.state() == training::v1::JOB_STATE_SUCCEEDED ||
                        (failed && cause != training::v1::FAILURE_CAUSE_CONFIG &&
                         cause != training::v1::FAILURE_CAUSE_DATA);
-  // The initial mode counts: a job that fell back to FP32 and failed there failed because of its
-  // precision too.
+  // A job that took steps in reduced precision counts, even if it fell back to FP32 and failed
+  // there, because its precision may be the cause.
   const bool reduced = ended.progress().reduced_precision_steps() > 0;
   if (!telling || !reduced || !failure_watch_.Add(failed)) return;
   table_.Count([this, reason = failure_watch_.reason(), closes = failure_watch_.closes_gate()] {

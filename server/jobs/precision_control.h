@@ -18,10 +18,10 @@
 
 namespace genesis {
 
-// Whether reduced precision may run: the gate of the settings, the run-time policy of an operator,
-// and the failure watch. Each can close the gate, and all closing ones are named.
+// Decides whether reduced precision may run, from the gate of the settings, the operator's policy
+// and the failure watch. Any of them can close the gate; the reason names all that do.
 //
-// Owner: JobManager. Threads: gate(), policy() and SetPolicy are for any, the rest is the writer's.
+// Owner: JobManager. Threads: any for gate(), policy(), SetPolicy(); the writer's for the rest.
 class PrecisionControl {
  public:
   PrecisionControl(const JobManagerOptions& options, JobLedger* ledger, JobStops* stops,
@@ -40,7 +40,7 @@ class PrecisionControl {
 
   PrecisionGate gate() const;
   training::v1::PrecisionPolicy policy() const;
-  // Durable before it takes effect.
+  // Sets the policy. It is durable before it takes effect.
   void SetPolicy(const training::v1::SetPrecisionPolicyRequest& request, const Caller& caller,
                  const Callback<training::v1::SetPrecisionPolicyResponse>& callback);
 

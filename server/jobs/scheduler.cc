@@ -19,14 +19,14 @@ std::optional<absl::Duration> Remaining(const training::v1::Job& job) {
   return absl::Seconds(left * progress.seconds() / static_cast<double>(progress.step()));
 }
 
-// Jobs of one owner at one priority, oldest first.
+// Jobs of one owner with the same priority, oldest first.
 struct Share {
   double used = 0;
   int slots = 0;
   std::deque<const WaitingJob*> jobs;
 };
 
-// Takes jobs from the shares in fair order until all are empty.
+// Takes jobs from the owners' shares in fair order until all shares are empty.
 void TakeFairly(std::map<std::string, Share>& shares, std::vector<std::string>& order) {
   using Turn = std::tuple<int, double, int64_t, Share*>;
   std::priority_queue<Turn, std::vector<Turn>, std::greater<>> turns;
@@ -130,7 +130,7 @@ std::vector<absl::Time> EstimateStarts(const std::vector<int>& waiting, int slot
       free.pop();
     }
     starts.push_back(start);
-    // Unless the length of the job is known, later starts are unknown.
+    // Later start times are known only if the duration of a job is.
     for (int i = 0; expected && i < needed; ++i) free.push(start + *expected);
   }
   return starts;

@@ -32,11 +32,11 @@ struct HoldingJob {
   int slots = 1;                            // Slots that it holds.
 };
 
-// Returns a job on a worker as the scheduler sees it. `start`: of the current attempt.
+// Returns a running job as the scheduler sees it. `start` is the start of the current attempt.
 HoldingJob Holding(const training::v1::Job& job, absl::Time start);
 
-// Recent slot usage of owners: seconds on workers, halved every hour, so that usage of yesterday
-// counts for nothing today.
+// Recent slot usage of owners: seconds on workers, halved every hour, so that yesterday's usage no
+// longer counts.
 // Owner: JobManager. Threads: any.
 class OwnerUsage {
  public:
@@ -55,28 +55,28 @@ class OwnerUsage {
   std::map<std::string, Use> uses_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Returns ids in the order in which jobs get slots: the higher priority first; among equals the
-// owner who holds the fewest slots, including jobs placed earlier; then the owner with the least
-// recent usage; then the oldest job. (Max-min fairness over slots, as in the fair scheduler of
-// Hadoop.)
+// Returns job IDs in the order in which they get slots: higher priority first; among equals, the
+// owner who holds the fewest slots, including slots assigned earlier in this order; then the
+// owner with the least recent usage; then the oldest job. (Max-min fairness over slots, as in
+// Hadoop's fair scheduler.)
 std::vector<std::string> QueueOrder(const std::vector<WaitingJob>& waiting,
                                     const std::vector<HoldingJob>& holding, const OwnerUsage& usage,
                                     absl::Time now);
 
-// Returns the jobs to stop so that a job of `priority` gets `slots` more: the lowest priority below
-// it first, then the latest start, because it loses least. Empty if all of them together hold too
-// few, so none is stopped in vain.
+// Returns the jobs to stop so that a job of `priority` gets `slots` more slots: the lowest priority
+// first, then the latest start, because it loses the least work. Empty if all of them hold too few
+// slots, so that no job is stopped in vain.
 std::vector<std::string> ChooseVictims(int priority, int slots, std::vector<HoldingJob> holding);
 
-// Estimates when each of the waiting jobs, given by the slots that they need, may start: slots
-// become free as the jobs in them end, and each job takes `expected`. Empty if a relevant remaining
-// time is unknown; ends with the first job that needs more than `slots`.
+// Estimates the start times of waiting jobs, given by the slots they need: slots become free as the
+// jobs in them end, and each job takes `expected`. Stops before the first job that needs more than
+// `slots`. Empty if a relevant remaining time is unknown.
 std::vector<absl::Time> EstimateStarts(const std::vector<int>& waiting, int slots,
                                        const std::vector<HoldingJob>& holding,
                                        std::optional<absl::Duration> expected, absl::Time now);
 
-// Returns the delay before restart number `restarts` after a crash, counted from the newest
-// checkpoint: 0 before the first, then 1 s, 2 s, 4 s, at most kMaxRestartBackoff.
+// Returns the delay before restart number `restarts` since the newest checkpoint: 0 before the
+// first, then 1 s, 2 s, 4 s, up to kMaxRestartBackoff.
 inline constexpr absl::Duration kMaxRestartBackoff = absl::Seconds(60);
 absl::Duration RestartBackoff(int restarts);
 

@@ -8,7 +8,7 @@
 
 namespace genesis {
 
-// A Train call on its way to the writer thread, with the results of the file checks.
+// A Train call on its way to the writer thread, with the results of its file checks.
 struct Submission {
   training::v1::TrainRequest request;
   Caller caller;

@@ -21,19 +21,19 @@ using training::v1::ClusterSubmission;
 using training::v1::Job;
 
 constexpr char kDaemonKey[] = "launchers.daemon";
-// Time for workers to exit by themselves after their attempt.
+// Time for workers to exit by themselves after their attempt has ended.
 constexpr absl::Duration kEndGrace = absl::Seconds(30);
-// Time for late reports of workers that are gone.
+// Time to wait for late reports of workers that are gone.
 constexpr absl::Duration kLastWords = absl::Seconds(5);
-// Time for a cluster to list what it has accepted. Lists come from caches, and may be empty for a
-// while.
+// Time until a cluster lists what it has accepted. Lists come from caches and
+// may be empty for a while.
 constexpr absl::Duration kListing = absl::Seconds(30);
-// Interval of polls without pending requests, which find workers left behind.
+// Interval of polls without pending requests; these polls find workers that were left behind.
 constexpr absl::Duration kIdlePoll = absl::Minutes(1);
 constexpr absl::Duration kMaxBackoff = absl::Minutes(1);
 constexpr absl::Duration kCancelPause = absl::Seconds(10);
 
-// 32 bits suffice, because few daemons share a cluster.
+// Returns 32 random bits in hex, which suffice because few daemons share a cluster.
 std::string NewDaemonName() { return absl::StrFormat("%08x", RandomNumber() & 0xffffffffU); }
 
 bool IsLive(const ClusterSubmission& submission) {
@@ -41,13 +41,13 @@ bool IsLive(const ClusterSubmission& submission) {
          submission.state() != training::v1::SUBMISSION_STATE_ENDED;
 }
 
-// Returns true if its workers hold a job or will get one.
+// Returns true if the request's workers hold the job or will get it.
 bool IsWanted(const Job& job) {
   return IsOnWorker(job.state()) ||
          (job.state() == training::v1::JOB_STATE_QUEUED && job.submission().claim() == 0);
 }
 
-// Workers of an attempt that ended by itself exit by themselves. Others get no grace.
+// Workers of an attempt that has ended exit by themselves. Other workers get no grace time.
 absl::Duration GraceOf(const Job* job) {
   if (job == nullptr) return absl::ZeroDuration();
   const bool over = job->submission().claim() != 0 &&
@@ -119,7 +119,7 @@ void Submissions::OnTime() {
   }
   for (auto& [name, tracked] : tracked_) {
     const Job* const job = JobOf(name, tracked);
-    // A request that is being ended is not reused: its job is submitted again.
+    // A request that is being ended is not used again; its job gets a new one.
     const bool ending = tracked.end_at != absl::InfiniteFuture();
     if (job == nullptr || ending || !IsWanted(*job)) {
       Tidy(name, tracked);
@@ -149,7 +149,7 @@ void Submissions::Begin(const Job& job) {
   });
 }
 
-// Its name is durable, so the request can be sent to the cluster.
+// Sends the request to the cluster, now that its name is durable.
 void Submissions::Submit(const std::string& name, Tracked& tracked) {
   if (tracked.calling || clock_.Running() < tracked.next_call) return;
   tracked.calling = true;
@@ -278,7 +278,7 @@ void Submissions::OnPolled(Kind kind, const absl::StatusOr<std::vector<LaunchSta
       CancelStranger(kind, status);
     }
   }
-  // A request that is still being submitted may be missing from the list.
+  // Skip requests that are still being submitted, because they may not be listed yet.
   for (const auto& [name, tracked] : tracked_) {
     const bool known = !tracked.cluster_id.empty() || (tracked.ended && !tracked.calling);
     if (tracked.kind == kind && known && !seen.contains(name)) OnUnlisted(name, tracked);

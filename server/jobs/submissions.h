@@ -13,16 +13,16 @@
 
 namespace genesis {
 
-// Requests for workers that a cluster's scheduler starts for jobs: created for a queued job, ended
-// once its attempt is over or no job needs it, and created again if the cluster ended one too
-// early. Each is durable, under a unique name, before it is sent to the cluster. Whatever the
-// cluster lists under this daemon's prefix without a job is ended. So none is lost, duplicated or
-// left behind when the daemon dies.
+// The requests for workers that a cluster's scheduler starts for jobs. A request is created for a
+// queued job, ended when its attempt is over or no job needs it, and replaced if the cluster ends
+// it too early. Each is durable, under a unique name, before it is sent to the cluster. Any request
+// that the cluster lists under this daemon's prefix without a job is ended. So no request is lost,
+// duplicated or left behind when the daemon dies.
 //
-// A few times a second it compares the actual state with the wanted one, so it needs no notice of
-// jobs that are paused, cancelled or done.
+// A few times a second, the actual state is compared with the desired one, so no notification is
+// needed when a job is paused, cancelled or done.
 //
-// Owner: JobManager. Threads: the writer's; calls to clusters run elsewhere.
+// Owner: JobManager. Threads: the writer's; calls to clusters run on other threads.
 class Submissions {
  public:
   Submissions(const JobAttempts::Parts& parts, JobAttempts* attempts)
@@ -36,7 +36,7 @@ class Submissions {
         launchers_(parts.options.launchers),
         attempts_(*attempts) {}
 
-  // Called after the table is loaded: requests of an earlier daemon still belong to its jobs.
+  // Called after the table is loaded. Requests of an earlier daemon still belong to its jobs.
   void Recover();
   // Called a few times a second.
   void OnTime();
@@ -54,12 +54,12 @@ class Submissions {
     bool calling = false;         // A call about it is in progress.
     absl::Time next_call = absl::InfinitePast();
     int failures = 0;    // Failed calls in a row.
-    bool ended = false;  // Ended by this daemon.
+    bool ended = false;  // This daemon asked the cluster to end it.
     absl::Time end_at = absl::InfiniteFuture();
     int restarts = 0;  // Restarts of the job when its attempt ran.
   };
 
-  // Creates a name for the workers of the job; it is durable after this change.
+  // Creates a name for the job's workers. It is durable after this change.
   void Begin(const Job& job);
   void Submit(const std::string& name, Tracked& tracked);
   void OnSubmitted(const std::string& name, const absl::StatusOr<std::string>& id);
@@ -72,10 +72,10 @@ class Submissions {
   // Handles a request that the cluster does not list. It counts as ended after kListing.
   void OnUnlisted(const std::string& name, const Tracked& tracked);
   void OnStatus(const std::string& name, Tracked& tracked, const LaunchStatus& status);
-  // Keeps a request whose workers the cluster stopped and will start again.
+  // Keeps a request whose workers the cluster stopped and will restart.
   void Keep(const std::string& name, Tracked& tracked, const Job& job);
   void OnEnded(const std::string& name, const Tracked& tracked, const LaunchStatus& status);
-  // Applies the end of the newest request to its job.
+  // Applies the end of the job's newest request to the job.
   void EndFor(const Job& job, const Tracked& tracked, const LaunchStatus& status);
   // Returns the job whose newest request this is; nullptr for none.
   const Job* JobOf(const std::string& name, const Tracked& tracked) const;
@@ -94,12 +94,12 @@ class Submissions {
   Workers* const workers_;
   Launchers* const launchers_;
   JobAttempts& attempts_;
-  // Name of this daemon among those that share one cluster.
+  // Name of this daemon among those that share a cluster.
   std::string daemon_;
   std::map<std::string, Tracked> tracked_;  // Keyed by name.
   std::map<Kind, absl::Time> next_polls_;
   std::map<Kind, bool> polling_;
-  std::map<Kind, std::string> problems_;  // Errors of the newest poll; empty for none.
+  std::map<Kind, std::string> problems_;  // Newest poll error per cluster; empty for none.
 };
 
 }  // namespace genesis

@@ -13,7 +13,7 @@ void UnprotectedWork::Begin(const std::string& job_id, absl::Time now) {
 }
 
 void UnprotectedWork::Adopt(const training::v1::Job& job) {
-  // A job that has not started yet will report when it does.
+  // A job that is still STARTING reports later that it has started.
   if (job.state() == training::v1::JOB_STATE_STARTING) return;
   const bool protects = job.latest_checkpoint().has_create_time();
   since_[job.id()] =

@@ -12,18 +12,18 @@ namespace genesis {
 // The time since which each running job has work that is in no checkpoint and would be lost with
 // its worker. Exports the oldest of these times as a metric.
 //
-// Owner: JobManager. Threads: the writer's. Failure: none.
+// Owner: JobManager. Threads: the writer's only. Failure: none.
 class UnprotectedWork {
  public:
   explicit UnprotectedWork(Metrics* metrics) : metrics_(metrics) {}
 
-  // An attempt starts its first step now.
+  // Called when an attempt is about to start its first step.
   void Begin(const std::string& job_id, absl::Time now);
-  // A worker survived a restart of the daemon. Its past is known from the job alone.
+  // Called when a worker has survived a restart of the daemon. The time comes from the job record.
   void Adopt(const training::v1::Job& job);
-  // A checkpoint with the work until `snapshot` is durable.
+  // Called when a checkpoint with the work done until `snapshot` is durable.
   void Protect(const std::string& job_id, absl::Time snapshot);
-  // The job is on no worker any more.
+  // Called when the job is no longer on a worker.
   void End(const std::string& job_id);
 
  private:

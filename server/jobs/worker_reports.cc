@@ -28,8 +28,8 @@ training::v1::JobEvent LogLineEvent(const std::string& line) {
   return event;
 }
 
-// Whether the job's history has a row for this report: after the first step and after each
-// twentieth part.
+// Returns true if the job's history gets a row for this report: after the first step, then each
+// time another twentieth of the steps is done.
 bool IsMilestone(int64_t step_before, const training::v1::Progress& progress) {
   constexpr int64_t kParts = 20;
   if (progress.step() <= step_before || progress.total_steps() <= 0) return false;
@@ -37,13 +37,13 @@ bool IsMilestone(int64_t step_before, const training::v1::Progress& progress) {
   return step_before == 0 || part(progress.step()) > part(step_before);
 }
 
-// Whether `name` is "<job_id>-step-<number>", as workers name their checkpoints.
+// Returns true if `name` is "<job_id>-step-<number>", as workers name their checkpoints.
 bool IsStepOf(const std::string& job_id, absl::string_view name) {
   return absl::ConsumePrefix(&name, job_id) && absl::ConsumePrefix(&name, "-step-") &&
          !name.empty() && std::all_of(name.begin(), name.end(), absl::ascii_isdigit);
 }
 
-// A worker speaks for its own job alone.
+// Returns true if the checkpoint belongs to the job and lies in `folder`.
 bool IsOwnCheckpoint(const Job& job, const training::v1::Checkpoint& checkpoint,
                      const std::string& folder) {
   namespace fs = std::filesystem;
@@ -53,7 +53,7 @@ bool IsOwnCheckpoint(const Job& job, const training::v1::Checkpoint& checkpoint,
          path.parent_path() == fs::absolute(folder).lexically_normal();
 }
 
-// The newest of what a job's record holds.
+// Appends to a list in a job's record that keeps the newest 64 entries.
 template <typename Message>
 void AddBounded(const Message& message, google::protobuf::RepeatedPtrField<Message>& list) {
   constexpr int kMax = 64;
@@ -68,7 +68,7 @@ void WorkerReports::OnCapacity() {
 }
 
 void WorkerReports::OnWorkerEvent(const AttachRequest& event, int rank) {
-  // Whatever runs there: texts of a worker are kept several times, and shown to people.
+  // Workers are untrusted: bound every string before it is stored or displayed.
   AttachRequest bounded = event;
   BoundTexts(bounded);
   writer_.Post({[this, rank, bounded = std::move(bounded)] {
@@ -90,7 +90,7 @@ void WorkerReports::OnWorkerHung(const std::string& job_id, int64_t claim, int r
                   if (!attempts_.IsCurrent(job_id, claim)) return;
                   const Job& job = *table_.Find(job_id);
                   const bool gang = IsGang(job);
-                  // Ranks wait for each other, and the first that is late need not be the one.
+                  // Ranks wait for each other, so the first late one need not be the hung one.
                   stops_.NoteHang(
                       job_id, absl::StrCat(gang ? DescribeRank(job, rank) : "the worker", " made ",
                                            what, gang ? ", or waited for a rank that hangs" : ""));
@@ -114,7 +114,7 @@ void WorkerReports::Report(const AttachRequest& event) {
     table_.Announce([this, id = job->id(), sequence = std::max(known, event.sequence())] {
       workers_->Acknowledge(id, sequence);
     });
-    // A worker that came back sends again what it does not know to be durable.
+    // A worker that reattached resends everything that it does not know to be durable.
     if (event.sequence() <= known) return;
     job->set_worker_sequence(event.sequence());
   }
@@ -123,7 +123,7 @@ void WorkerReports::Report(const AttachRequest& event) {
 
 void WorkerReports::ReportOfRank(const AttachRequest& event, int rank) {
   const std::string& id = event.job_id();
-  // After rank 0 has reported the end of the job, the end of other ranks is ignored.
+  // Once rank 0 has reported the end of the job, the ends of other ranks are ignored.
   if (!attempts_.IsCurrent(id, event.claim())) return;
   const Job& job = *table_.Find(id);
   switch (event.event_case()) {
@@ -204,7 +204,7 @@ void WorkerReports::OnStarted(const Job& job, const training::v1::Started& start
 }
 
 void WorkerReports::OnSteps(const Job& job, const training::v1::Steps& steps) {
-  // Each report is of one mode; workers before it was reported named none.
+  // Each report covers one mode. Workers of older versions did not name it.
   const training::v1::PrecisionMode mode =
       steps.progress().mode() == training::v1::PRECISION_MODE_UNSPECIFIED ? job.precision().mode()
                                                                           : steps.progress().mode();
@@ -240,7 +240,7 @@ void WorkerReports::OnCheckpoint(const Job& job, const training::v1::CheckpointW
                  QuoteValue(checkpoint.path()));
     return;
   }
-  // Asked for a checkpoint at a step that has one, the worker reports that one again.
+  // If the requested step already has a checkpoint, the worker reports that one again.
   if (job.latest_checkpoint().id() == checkpoint.id()) {
     table_.Announce([this, id, checkpoint] { checkpoints_.Answer(id, checkpoint); });
     return;

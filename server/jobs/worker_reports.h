@@ -10,10 +10,10 @@
 
 namespace genesis {
 
-// The reports of workers, and what they change. A report with an old claim is refused, so that two
-// workers never write for one job; one that was heard before is only acknowledged again.
+// The handlers of worker reports. A report with an old claim is refused, so that two workers never
+// write for one job. A repeated report is only acknowledged again.
 //
-// Owner: JobManager. Threads: the methods of WorkerEvents are for any.
+// Owner: JobManager. Threads: any for the methods of WorkerEvents.
 class WorkerReports final : public WorkerEvents {
  public:
   WorkerReports(const JobAttempts::Parts& parts, JobAttempts* attempts)

@@ -31,10 +31,10 @@ namespace http = boost::beast::http;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-// Interval at which a stop of the daemon is noticed.
+// Interval at which calls check whether the daemon is stopping.
 constexpr std::chrono::milliseconds kRound(100);
 
-// One connection. Each step is started, then awaited until the deadline or the stop.
+// One connection. Each step starts an operation and waits for its end, the deadline or the stop.
 class Exchange {
  public:
   Exchange(asio::ssl::context* tls, absl::Time deadline, const std::atomic<bool>* stopping)
@@ -57,7 +57,7 @@ class Exchange {
     if (connected) return connected;
     error_code no_address;
     asio::ip::make_address(host, no_address);
-    // SNI carries a name, but not an address (RFC 6066).
+    // SNI may contain a name, but not an address (RFC 6066).
     if (no_address) SSL_set_tlsext_host_name(stream_.native_handle(), host.c_str());
     stream_.set_verify_callback(asio::ssl::host_name_verification(host));
     return Wait([&](auto done) {
@@ -80,7 +80,7 @@ class Exchange {
   }
 
  private:
-  // `begin` starts one operation, and receives the function to call at its end.
+  // `begin` starts one operation and receives the function to call when it has ended.
   template <typename Begin>
   error_code Wait(const Begin& begin) {
     std::optional<error_code> ended;

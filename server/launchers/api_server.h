@@ -10,8 +10,8 @@ namespace genesis {
 
 // One call to a Kubernetes API server.
 struct ApiServerCall {
-  std::string method;  // "GET"
-  std::string target;  // "/apis/batch/v1/namespaces/genesis/jobs?limit=500"
+  std::string method;  // E.g. "GET".
+  std::string target;  // E.g. "/apis/batch/v1/namespaces/genesis/jobs?limit=500".
   std::string body = {};
   std::string content_type = "application/json";
 };
@@ -21,13 +21,13 @@ struct ApiServerReply {
   std::string body;
 };
 
-// A Kubernetes API server, over HTTPS with the token of a service account. Each call opens a new
-// connection and reads token and CA again, because both change while a pod lives.
+// A Kubernetes API server, called over HTTPS with the token of a service account. Each call opens a
+// new connection and reads token and CA again, because both may change while a pod runs.
 //
 // Owner: KubernetesLauncher. Threads: one. Failure: FAILED_PRECONDITION for an unusable file,
-// UNAVAILABLE for a server that is unreachable or not signed by the CA, DEADLINE_EXCEEDED,
-// RESOURCE_EXHAUSTED for a reply beyond kMaxReply. Every reply is OK here, whatever its HTTP
-// status.
+// UNAVAILABLE for a server that is unreachable or whose certificate the CA did not sign,
+// DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED for a reply larger than kMaxReply. Any complete reply is
+// OK, whatever its HTTP status.
 class ApiServer {
  public:
   static constexpr size_t kMaxReply = size_t{16} << 20U;
@@ -39,7 +39,7 @@ class ApiServer {
     std::string ca_file;
     absl::Duration timeout = absl::Seconds(30);
   };
-  // A call returns soon after `*stopping` becomes true.
+  // Calls return soon after `*stopping` becomes true.
   ApiServer(Options options, const std::atomic<bool>* stopping)
       : options_(std::move(options)), stopping_(stopping) {}
 

@@ -23,10 +23,10 @@ extern char** environ;
 namespace genesis {
 namespace {
 
-// Interval at which a stop of the daemon is noticed.
+// Interval at which a call checks whether the daemon is stopping.
 constexpr int kRoundMs = 100;
 
-// Both ends of a pipe, closed with the object.
+// A pipe. Its open ends are closed with the object.
 class Pipe {
  public:
   Pipe() {
@@ -59,7 +59,7 @@ struct Pipes {
   bool ok() const { return input.ok() && output.ok() && errors.ok(); }
 };
 
-// Returns 0 or an errno.
+// Starts the program with the pipes as its standard streams. Returns 0 or an errno.
 int Spawn(const std::vector<std::string>& words, const Pipes& pipes, pid_t& pid) {
   std::vector<std::string> copies = words;
   std::vector<char*> argv;
@@ -88,7 +88,7 @@ int Spawn(const std::vector<std::string>& words, const Pipes& pipes, pid_t& pid)
   return posix_spawnp(&pid, argv[0], &actions, &attributes, argv.data(), environ);
 }
 
-// A started program: feeds its input and collects its outputs.
+// The communication with a started program: writes its input and collects its outputs.
 class Conversation {
  public:
   Conversation(Pipes* pipes, std::string_view input, const CommandLimits& limits)
@@ -102,7 +102,7 @@ class Conversation {
     if (input_.empty()) pipes_.input.CloseWrite();
   }
 
-  // Runs until both of its outputs are closed.
+  // Runs until the program has closed both of its outputs.
   absl::Status Hold(absl::Time deadline, const std::atomic<bool>* stopping) {
     while (pipes_.output.read() >= 0 || pipes_.errors.read() >= 0) {
       if (*stopping) return absl::DeadlineExceededError("the daemon stops");
@@ -110,7 +110,7 @@ class Conversation {
         return absl::DeadlineExceededError(
             absl::StrCat("it gave no answer within ", absl::FormatDuration(limits_.timeout)));
       }
-      // poll(2) ignores a negative handle.
+      // poll(2) ignores negative descriptors.
       std::array<pollfd, 3> watched = {{{pipes_.input.write(), POLLOUT, 0},
                                         {pipes_.output.read(), POLLIN, 0},
                                         {pipes_.errors.read(), POLLIN, 0}}};
@@ -135,14 +135,14 @@ class Conversation {
 
  private:
   void Tell() {
-    // EPIPE: the program has closed its input, so the rest is dropped.
+    // After EPIPE, the program has closed its input, so the rest is dropped.
     const ssize_t count = write(pipes_.input.write(), input_.data(), input_.size());
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
     input_.remove_prefix(count < 0 ? input_.size() : static_cast<size_t>(count));
     if (input_.empty()) pipes_.input.CloseWrite();
   }
 
-  // Returns false at the end.
+  // Returns false at the end of the output.
   static bool Hear(const Pipe& pipe, std::string& text) {
     std::array<char, 16384> piece = {};
     const ssize_t count = read(pipe.read(), piece.data(), piece.size());
@@ -157,8 +157,8 @@ class Conversation {
   CommandResult result_;
 };
 
-// Waits until the process has ended, kills it at the deadline, and records its status. A process
-// that has closed its outputs may still run.
+// Waits for the process to exit, kills it at the deadline, and records its status. A process that
+// has closed its outputs may still be running.
 void Reap(pid_t pid, absl::Time deadline, CommandResult& result) {
   constexpr int kPauseMs = 5;
   int status = 0;

@@ -9,7 +9,7 @@
 
 namespace genesis {
 
-// The end of a program and its output.
+// The exit status of a program and its output.
 struct CommandResult {
   int exit_code = -1;  // -1 if a signal ended it.
   int signal = 0;      // The signal; otherwise 0.
@@ -23,13 +23,13 @@ struct CommandLimits {
   size_t max_errors = size_t{64} << 10U;  // Bytes of `errors`; the rest is dropped.
 };
 
-// Runs `words`, a program and its arguments, with `input` as its standard input, and waits for its
-// end. The program is searched in PATH. It gets the daemon's environment, its own process group,
-// and none of the other file handles. SIGPIPE must be ignored, because a program may end before it
+// Runs `words`, a program and its arguments, with `input` as its standard input, and waits for it
+// to exit. The program is searched in PATH. It gets the daemon's environment, its own process
+// group, and no other file handles. SIGPIPE must be ignored, because a program may exit before it
 // has read all of `input`, which is not an error.
 //
-// NOT_FOUND if there is no such program, DEADLINE_EXCEEDED if it took longer or `*stopping` became
-// true, RESOURCE_EXHAUSTED if it wrote more. On the last two its process group is killed.
+// NOT_FOUND if there is no such program, DEADLINE_EXCEEDED after the timeout or if `*stopping`
+// became true, RESOURCE_EXHAUSTED if it wrote too much. The last two kill its process group.
 absl::StatusOr<CommandResult> RunCommand(const std::vector<std::string>& words,
                                          const std::string& input, const CommandLimits& limits,
                                          const std::atomic<bool>* stopping);

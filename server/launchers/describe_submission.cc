@@ -11,7 +11,7 @@ namespace {
 using training::v1::ClusterSubmission;
 using training::v1::Job;
 
-// Returns the vendor's spelling.
+// Returns the cluster's name in the vendor's spelling.
 std::string ClusterName(training::v1::LauncherKind kind) {
   switch (kind) {
     case training::v1::LAUNCHER_KIND_SLURM:
@@ -55,7 +55,7 @@ std::string DescribeWait(const Job& job, int warm) {
   if (submission.state() == training::v1::SUBMISSION_STATE_PENDING) {
     return absl::StrCat(name, reason.empty() ? " waits" : " is ", reason);
   }
-  // The other reasons are SUSPENDED and COMPLETING.
+  // Show other reasons, such as SUSPENDED and COMPLETING.
   const bool as_usual = reason.empty() || reason == "RUNNING";
   return absl::StrCat(name, " runs", as_usual ? "" : absl::StrCat(" (", reason, ")"), "; ", warm,
                       " of ", std::max(job.spec().distributed().ranks(), 1),

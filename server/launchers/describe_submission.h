@@ -6,11 +6,11 @@
 
 namespace genesis {
 
-// Returns "Slurm job 17", or "the Slurm job genesis-..." until the cluster has assigned a number.
+// Returns "Slurm job 17", or "the Slurm job genesis-..." until the cluster has assigned an ID.
 std::string SubmissionName(const training::v1::ClusterSubmission& submission);
 
-// Returns why a cluster's queued job has not started, in one sentence for Job.queue_reason. `warm`:
-// number of its workers that have attached.
+// Returns why a queued job of a cluster has not started, in one sentence for Job.queue_reason.
+// `warm` is the number of its workers that have attached.
 std::string DescribeWait(const training::v1::Job& job, int warm);
 
 }  // namespace genesis

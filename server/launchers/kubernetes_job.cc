@@ -16,11 +16,11 @@ namespace genesis {
 namespace {
 
 constexpr char kGpu[] = "nvidia.com/gpu";
-// How long a finished object is kept for inspection.
+// Time in seconds for which a finished object is kept for inspection.
 constexpr int kKeptSeconds = 600;
 constexpr int kMaxDepth = 64;
 
-// A plain scalar is read as kubectl reads it (YAML 1.1): 0440 is an octal number.
+// Plain scalars are read as kubectl reads them (YAML 1.1): 0440 is an octal number.
 Json ScalarOf(const YAML::Node& node) {
   const std::string& text = node.Scalar();
   if (node.Tag() == "!") return text;  // Quoted.
@@ -59,7 +59,7 @@ void Add(const std::string& path, std::string sentence, std::vector<FieldError>&
   errors.push_back(std::move(error));
 }
 
-// Checks only what the daemon relies on; the API server checks that fields exist.
+// Checks only what the daemon relies on. The API server checks that fields exist.
 void CheckTemplate(const Json& pod, std::vector<FieldError>& errors) {
   for (const auto& [key, value] : pod.items()) {
     if (key != "metadata" && key != "spec") {
@@ -106,7 +106,7 @@ const Json& ListAt(const Json& object, const char* first, const char* second) {
   return value.is_array() ? value : empty;
 }
 
-// Returns the condition of that type and status; null if there is none.
+// Returns the condition with that type and status; null if there is none.
 Json Condition(const Json& object, const char* type, const char* status) {
   for (const Json& each : ListAt(object, "status", "conditions")) {
     if (TextAt(each, {"type"}) == type && TextAt(each, {"status"}) == status) return each;
@@ -114,13 +114,13 @@ Json Condition(const Json& object, const char* type, const char* status) {
   return {};
 }
 
-// "Unschedulable: 0/3 nodes are available"
+// Returns reason and message on one line: "Unschedulable: 0/3 nodes are available".
 std::string Words(const std::string& reason, const std::string& message) {
   const bool both = !reason.empty() && !message.empty();
   return OneLine(absl::StrCat(reason, both ? ": " : "", message), kMaxLineBytes);
 }
 
-// Returns why the pod does not run; "" if it runs or the reason is unknown.
+// Returns why the pod is not running; "" if it runs or the reason is unknown.
 std::string WhyItWaits(const Json& pod) {
   const Json unscheduled = Condition(pod, "PodScheduled", "False");
   if (!unscheduled.is_null()) {
@@ -136,14 +136,14 @@ std::string WhyItWaits(const Json& pod) {
   return "";
 }
 
-// Returns why the pod failed; "" if it did not.
+// Returns why the pod failed; "" if it did not fail.
 std::string WhyItFailed(const Json& pod) {
   const Json disrupted = Condition(pod, "DisruptionTarget", "True");
   if (!disrupted.is_null()) {
     return Words(TextAt(disrupted, {"reason"}), TextAt(disrupted, {"message"}));
   }
   if (TextAt(pod, {"status", "phase"}) != "Failed") return "";
-  // Reasons of the kubelet: Evicted, NodeShutdown.
+  // The kubelet's reasons, such as Evicted or NodeShutdown.
   if (const std::string reason = TextAt(pod, {"status", "reason"}); !reason.empty()) {
     return Words(reason, TextAt(pod, {"status", "message"}));
   }
@@ -163,7 +163,7 @@ bool IsPreempted(const Json& pod) {
   return !disrupted.is_null() || TextAt(pod, {"status", "reason"}) == "Evicted";
 }
 
-// Returns the first non-empty result of `why`, with the pod's name.
+// Returns the first non-empty result of `why` with the pod's name.
 std::string FirstOf(const std::vector<Json>& pods, std::string (*why)(const Json&)) {
   for (const Json& pod : pods) {
     const std::string reason = why(pod);
@@ -207,7 +207,7 @@ absl::StatusOr<Json> ReadPodTemplate(const std::string& path) {
 
 Json MakeJobObject(const KubernetesSettings& settings, const Json& pod_template,
                    const LaunchRequest& request, const std::vector<std::string>& words) {
-  // "genesis-0a1b2c3d", the prefix of "genesis-0a1b2c3d-1-job".
+  // For example, "genesis-0a1b2c3d" in "genesis-0a1b2c3d-1-job".
   const size_t daemon_end = request.name.find('-', request.name.find('-') + 1);
   const Json labels = {{kDaemonLabel, request.name.substr(0, daemon_end)}};
   const Json annotations = {{kReservationAnnotation, request.name},
@@ -234,7 +234,7 @@ Json MakeJobObject(const KubernetesSettings& settings, const Json& pod_template,
        {{"completionMode", "Indexed"},
         {"completions", request.workers},
         {"parallelism", request.workers},
-        // A pod that fails ends the others, and the daemon submits again.
+        // A pod that fails ends the other pods, and the daemon submits a new Job.
         {"backoffLimit", 0},
         {"ttlSecondsAfterFinished", kKeptSeconds},
         {"template", pod}}}};

@@ -23,10 +23,10 @@ constexpr int kNotFound = 404;
 constexpr int kConflict = 409;
 constexpr int kTooManyRequests = 429;
 constexpr int kInternalError = 500;
-// Maximum pages of a list; this daemon never creates more.
+// Maximum pages of a list. This daemon never creates so many objects.
 constexpr int kMaxPages = 100;
 
-// Returns the server's own message (meta/v1 Status), or the beginning of the body.
+// Returns the server's message (meta/v1 Status), or the beginning of the body.
 std::string Said(const ApiServerReply& reply) {
   const Json status = Json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
   const bool has =
@@ -51,7 +51,7 @@ absl::Status Refused(const std::string& what, const ApiServerReply& reply) {
   return absl::FailedPreconditionError(text);
 }
 
-// Escapes the server's continue token for the next page of a list.
+// Escapes the server's continue token for the URL of a list's next page.
 std::string Escaped(const std::string& text) {
   std::string escaped;
   for (const char c : text) {
@@ -106,7 +106,7 @@ absl::StatusOr<std::string> KubernetesLauncher::Submit(const LaunchRequest& requ
   if (!reply.ok()) return reply.status();
   if (reply->status == kCreated || reply->status == kOk || reply->status == kAccepted) return name;
   if (reply->status != kConflict) return Refused("the Job", *reply);
-  // Created by an earlier daemon that died before the reply.
+  // It was created by an earlier daemon that died before the reply.
   const absl::StatusOr<Json> known =
       Ask({.method = "GET", .target = absl::StrCat(JobsPath(), "/", name)}, kOk,
           absl::StrCat("a look at Job ", name));
@@ -166,9 +166,9 @@ absl::Status KubernetesLauncher::Cancel(const std::string& name,
                                          absl::StrCat("a look at Job ", JobObjectName(name)));
   if (absl::IsNotFound(known.status())) return absl::OkStatus();
   if (!known.ok()) return known.status();
-  // Objects of other owners, or created again by them in the meantime, are left alone.
+  // Ignore an object of the same name that another owner has created.
   if (ReservationOf(*known) != name) return absl::OkStatus();
-  // The object stays until its pods are gone, so that their end is known.
+  // Foreground keeps the object until its pods are gone, so that their end is known.
   const Json options = {{"kind", "DeleteOptions"},
                         {"apiVersion", "v1"},
                         {"preconditions", {{"uid", TextOf(*known, "metadata", "uid")}}},

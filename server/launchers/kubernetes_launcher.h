@@ -15,11 +15,11 @@
 namespace genesis {
 
 // Kubernetes, through its API server. A request is an Indexed Job whose pods are the workers, built
-// from the operator's template. A pod that fails ends the Job, and the daemon submits again. The
-// name of the object is derived from that of the request, so it cannot be created twice.
+// from the operator's template. If a pod fails, the Job ends and the daemon submits a new one. The
+// object's name is derived from the request's name, so it cannot be created twice.
 class KubernetesLauncher final : public Launcher {
  public:
-  // The template is read for each submission.
+  // The template is read again for each submission.
   KubernetesLauncher(KubernetesSettings settings, WorkerCommand worker, ApiServer api,
                      std::string namespace_name)
       : settings_(std::move(settings)),
@@ -32,11 +32,11 @@ class KubernetesLauncher final : public Launcher {
   absl::Status Cancel(const std::string& name, const std::string& cluster_id) override;
 
  private:
-  // "/apis/batch/v1/namespaces/<namespace>/jobs"
+  // Returns "/apis/batch/v1/namespaces/<namespace>/jobs".
   std::string JobsPath() const;
-  // Returns the object in a reply of status `wanted`; otherwise the server's message as an error.
+  // Returns the object of a reply with status `wanted`, otherwise the server's message as an error.
   absl::StatusOr<Json> Ask(const ApiServerCall& call, int wanted, const std::string& what) const;
-  // Returns every object of a list, page by page.
+  // Returns all objects of a list, which is read page by page.
   absl::StatusOr<std::vector<Json>> List(const std::string& path, const std::string& selector,
                                          const std::string& what) const;
 
@@ -46,8 +46,8 @@ class KubernetesLauncher final : public Launcher {
   const std::string namespace_;
 };
 
-// The address of the API server and the namespace, from the settings or from the pod's own
-// environment. FAILED_PRECONDITION if neither has them.
+// The address of the API server and the namespace, from the settings or the pod's environment.
+// FAILED_PRECONDITION if they are in neither.
 struct KubernetesPlace {
   ApiServer::Options api;
   std::string namespace_name;

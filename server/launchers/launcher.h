@@ -10,13 +10,13 @@ namespace genesis {
 
 // A request to a cluster for the workers of one job.
 struct LaunchRequest {
-  // Unique to this request, also among daemons: lower-case letters, digits and '-'.
+  // Unique among the requests of all daemons: lower-case letters, digits and '-'.
   std::string name;
   std::string job_id;
   int workers = 1;
 };
 
-// How everything that a cluster started for a request ended.
+// How the workers that a cluster started for a request ended.
 enum class LaunchEnd {
   kNone,       // Not ended.
   kDone,       // Ended by itself, successfully or by a time limit.
@@ -26,32 +26,32 @@ enum class LaunchEnd {
   kUnknown,    // Unknown to the cluster.
 };
 
-// A request as the cluster reports it.
+// The state of a request, as reported by the cluster.
 struct LaunchStatus {
   std::string name = {};        // LaunchRequest.name
-  std::string cluster_id = {};  // "17"
-  bool running = false;         // Its workers have been placed.
+  std::string cluster_id = {};  // E.g. "17".
+  bool running = false;         // Its workers have been placed on hosts.
   bool suspended = false;       // It has no workers until a user resumes it.
   LaunchEnd end = LaunchEnd::kNone;
   // The cluster's own message: valid UTF-8, one line, at most kMaxLineBytes.
   std::string reason = {};
 };
 
-// A cluster's scheduler. Requests are identified there by name, so that none is lost, duplicated or
-// left behind if the daemon dies between a call and its reply.
+// A cluster's scheduler. Requests are identified by name, so that none is lost, duplicated or left
+// behind if the daemon dies between a call and its reply.
 //
-// Owner: LauncherThreads. Threads: one, which the calls block; each is bounded in time and in the
-// bytes it reads. Failure: a status whose message quotes the cluster's own message and says what to
-// do.
+// Owner: LauncherThreads. Threads: one. Calls block, but are limited in time and in
+// the bytes they read. Failure: a status whose message quotes the cluster's own
+// message and says what to do.
 class Launcher {
  public:
   virtual ~Launcher() = default;
-  // Requests the workers, unless the cluster has the request already. Returns its id there.
+  // Requests the workers, unless the cluster already has the request. Returns the cluster's ID.
   virtual absl::StatusOr<std::string> Submit(const LaunchRequest& request) = 0;
-  // Returns every request that the cluster lists and whose name begins with `prefix`.
+  // Returns all requests that the cluster lists whose names begin with `prefix`.
   virtual absl::StatusOr<std::vector<LaunchStatus>> Poll(const std::string& prefix) = 0;
-  // Ends the request and all of its workers. If `cluster_id` is empty, ends all of that name. OK if
-  // there is none.
+  // Ends the request and all of its workers. An empty `cluster_id` ends all requests of that name.
+  // Returns OK if there is none.
   virtual absl::Status Cancel(const std::string& name, const std::string& cluster_id) = 0;
 };
 

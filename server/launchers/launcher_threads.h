@@ -15,23 +15,23 @@
 
 namespace genesis {
 
-// The launchers of a daemon, each on its own thread, because a cluster may be slow.
+// The launchers of a daemon. Each has its own thread, because a cluster may be slow.
 //
-// Owner: the daemon. Thread-safe. Failure: none of its own; an exception of a launcher becomes its
-// callback's error.
+// Owner: the daemon. Thread-safe. Failure: none of its own. An exception of a launcher becomes the
+// error passed to the callback.
 class LauncherThreads final : public Launchers {
  public:
-  // A launcher returns soon after `*stopping` becomes true.
+  // Creates a launcher. Its calls must return soon after `*stopping` becomes true.
   using Make = std::function<std::unique_ptr<Launcher>(const std::atomic<bool>* stopping)>;
 
   LauncherThreads() = default;
   ~LauncherThreads() override { Stop(); }
 
-  // Must be called before Start, which creates the launcher.
+  // Registers a launcher, which Start creates. Must be called before Start.
   void Add(training::v1::LauncherKind kind, Make make);
-  // Starts to run queued calls.
+  // Creates the launchers and starts to run queued calls.
   void Start();
-  // Drops queued calls; their callbacks are never run. Idempotent.
+  // Drops queued calls without running their callbacks. Idempotent.
   void Stop();
 
   bool Has(training::v1::LauncherKind kind) const override { return lanes_.contains(kind); }
@@ -57,7 +57,7 @@ class LauncherThreads final : public Launchers {
   void Post(training::v1::LauncherKind kind, std::function<void(Launcher&)> call);
 
   std::atomic<bool> stopping_{false};
-  std::map<training::v1::LauncherKind, std::unique_ptr<Lane>> lanes_;  // Fixed once it has started.
+  std::map<training::v1::LauncherKind, std::unique_ptr<Lane>> lanes_;  // Not changed after Start.
 };
 
 }  // namespace genesis

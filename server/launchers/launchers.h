@@ -11,11 +11,11 @@
 
 namespace genesis {
 
-// The clusters from which this daemon may request workers, as the job code sees them.
-// LauncherThreads is the implementation; tests have their own.
+// An interface to the clusters from which the daemon may request workers. LauncherThreads
+// implements it; tests use fakes.
 //
-// Thread-safe. No call blocks. Calls to one cluster run in their order, and so do their callbacks,
-// on a thread of the launcher.
+// Thread-safe. No call blocks. Calls to one cluster run in order, and so do their callbacks, on the
+// launcher's thread.
 class Launchers {
  public:
   virtual ~Launchers() = default;

@@ -21,7 +21,7 @@ std::string Quoted(const std::string& word) {
   return absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
 }
 
-// Returns the output of a Slurm program, for a message.
+// Returns how a Slurm program ended and its errors, for a message.
 std::string Said(const CommandResult& result) {
   const std::string text(absl::StripAsciiWhitespace(result.errors));
   return absl::StrCat(result.signal == 0 ? absl::StrCat("exited with ", result.exit_code)
@@ -47,7 +47,7 @@ StateMeaning MeaningOf(absl::string_view state) {
       {"BOOT_FAIL", {false, LaunchEnd::kFailed}},    {"NODE_FAIL", {false, LaunchEnd::kFailed}},
       {"OUT_OF_MEMORY", {false, LaunchEnd::kFailed}}};
   const auto known = meanings->find(state);
-  // PENDING, CONFIGURING, and states of newer versions.
+  // Everything else counts as pending: PENDING, CONFIGURING, and states of newer versions.
   return known == meanings->end() ? StateMeaning() : known->second;
 }
 
@@ -68,7 +68,7 @@ std::string SlurmScript(const std::vector<std::string>& worker_words) {
 
 std::vector<std::string> SbatchWords(const SlurmSettings& settings, const LaunchRequest& request) {
   std::vector<std::string> words = {"--parsable"};
-  // Operator options come first, because the last option wins and the daemon relies on its own.
+  // The operator's options come first, because the last one wins and the daemon needs its own.
   for (const absl::string_view word : absl::StrSplit(settings.options, ' ', absl::SkipEmpty())) {
     words.push_back(absl::StrCat("--", word));
   }
@@ -89,9 +89,9 @@ std::vector<std::string> SbatchWords(const SlurmSettings& settings, const Launch
        absl::StrCat("--cpus-per-task=", settings.cpus_per_task),
        absl::StrCat("--signal=TERM@", settings.warn_seconds), "--no-requeue",
        "--dependency=singleton",
-       // The daemon's environment may hold secrets.
+       // The daemon's environment may contain secrets.
        "--export=NIL", "--chdir=/", "--open-mode=append",
-       // In a file name Slurm reads '%' as the start of a pattern.
+       // Slurm interprets '%' in a file name as the start of a pattern.
        absl::StrCat("--output=", absl::StrReplaceAll(settings.log_dir, {{"%", "%%"}}), "/%x.log")});
   return words;
 }
@@ -130,7 +130,7 @@ absl::StatusOr<CommandResult> SlurmLauncher::Run(const std::string& program,
 absl::StatusOr<std::string> SlurmLauncher::Submit(const LaunchRequest& request) {
   const absl::StatusOr<std::vector<LaunchStatus>> before = Poll(request.name);
   if (!before.ok()) return before.status();
-  // Submitted by an earlier daemon that died before the reply.
+  // It was submitted by an earlier daemon that died before the reply.
   for (const LaunchStatus& known : *before) {
     if (known.name == request.name) return known.cluster_id;
   }
@@ -145,7 +145,7 @@ absl::StatusOr<std::string> SlurmLauncher::Submit(const LaunchRequest& request) 
     return absl::FailedPreconditionError(
         absl::StrCat("Slurm refuses the job: sbatch ", Said(*result)));
   }
-  // "17", or "17;cluster".
+  // sbatch prints "17", or "17;cluster".
   const std::string id(absl::StripAsciiWhitespace(
       absl::string_view(result->output).substr(0, result->output.find(';'))));
   if (id.empty() || !std::all_of(id.begin(), id.end(), absl::ascii_isdigit)) {

@@ -11,10 +11,10 @@
 
 namespace genesis {
 
-// Slurm, through its client programs sbatch, squeue and scancel, as the daemon's user. A request is
-// one job with a task for each worker, started by one srun. Slurm never requeues it, because the
-// daemon submits it again. Two jobs of one name never run at the same time
-// (--dependency=singleton), in case a reply of sbatch is lost.
+// Slurm, through its client programs sbatch, squeue and scancel, run as the daemon's user. A
+// request is one job with one task per worker, started by one srun. Slurm never requeues it,
+// because the daemon submits a new job. --dependency=singleton prevents two jobs of the same name
+// from running concurrently if a reply of sbatch was lost.
 class SlurmLauncher final : public Launcher {
  public:
   SlurmLauncher(SlurmSettings settings, WorkerCommand worker, const std::atomic<bool>* stopping)
@@ -34,14 +34,14 @@ class SlurmLauncher final : public Launcher {
 };
 
 // Returns the script that Slurm runs: an srun of the worker. It contains only settings and the
-// name, each word quoted.
+// request's name, each word quoted.
 std::string SlurmScript(const std::vector<std::string>& worker_words);
 
-// Returns the options of sbatch.
+// Returns the command-line options of sbatch.
 std::vector<std::string> SbatchWords(const SlurmSettings& settings, const LaunchRequest& request);
 
-// Parses the lines of `squeue --noheader --format=%i|%T|%r|%j` whose name begins with `prefix`;
-// malformed lines are skipped.
+// Parses the lines of `squeue --noheader --format=%i|%T|%r|%j` with names that begin with `prefix`.
+// Malformed lines are skipped.
 std::vector<LaunchStatus> ReadSqueue(const std::string& output, const std::string& prefix);
 
 }  // namespace genesis

@@ -7,18 +7,18 @@
 
 namespace genesis {
 
-// The command line of every worker of a cluster, except its reservation.
+// The command line of a cluster's workers, except their reservation.
 struct WorkerCommand {
   LauncherSettings settings;    // Must have daemon_address and worker_program.
-  std::string checkpoints_dir;  // At the same path on the worker's host.
+  std::string checkpoints_dir;  // The same path on the worker's host.
 };
 
-// Returns the program and its arguments for a worker of the reservation. They contain no secret.
+// Returns program and arguments of a worker with that reservation. They contain no secret.
 std::vector<std::string> WorkerWords(const WorkerCommand& command, const std::string& reservation,
                                      int threads);
 
-// Returns the address at which workers of other hosts reach the daemon: `given`, or otherwise the
-// listen address, with this host's name if it listens on every address.
+// Returns the address at which workers of other hosts reach the daemon: `given`, or if it is empty
+// the listen address, with this host's name if the daemon listens on all addresses.
 std::string DaemonAddressFor(const std::string& given, const std::string& listens);
 
 }  // namespace genesis

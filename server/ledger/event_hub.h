@@ -13,26 +13,26 @@
 
 namespace genesis {
 
-// A job as it was at one moment. `version` grows with every change of any job.
+// The state of a job at one moment. `version` increases with every change of any job.
 struct JobSnapshot {
   training::v1::Job job;
   int64_t version = 0;
 };
 
-// Events of one job that have just become durable, oldest first, shared by all its readers.
+// Events of one job that have just become durable, oldest first; shared by its readers.
 using JobEvents = std::vector<std::shared_ptr<const training::v1::JobEvent>>;
 
-// One reader of one job. Notify is called on the writer thread, must not block, and may see an
-// older version after a newer one once, at the start; it keeps the newest. Every version comes with
-// the events that led to it; a snapshot seen before may come again with more of them.
+// A watcher of one job. Notify is called on the writer thread and must not block. At the start it
+// may see an older version after a newer one, and must keep the newest. Each version comes with the
+// events that led to it. A version may come again, with more events.
 class JobWatcher {
  public:
   virtual ~JobWatcher() = default;
   virtual void Notify(std::shared_ptr<const JobSnapshot> snapshot, const JobEvents& events) = 0;
 };
 
-// Sends durable changes to watchers. Keeps nothing for a slow watcher: each has its own bounded
-// queue. Thread-safe; no lock is held while a watcher is called.
+// Sends durable changes to watchers. Keeps nothing for slow watchers: each has a bounded queue of
+// its own. Thread-safe. Holds no lock while it calls a watcher.
 class EventHub {
  public:
   void Subscribe(const std::string& job_id, std::shared_ptr<JobWatcher> watcher);

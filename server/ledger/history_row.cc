@@ -18,7 +18,7 @@ int64_t Divergences(const training::v1::Job& job) {
                        [](const auto& incident) { return incident.rule() == kDivergence; });
 }
 
-// Jobs of earlier versions did not count them; the most that they can have been then.
+// Returns the overflow steps. Jobs of earlier versions have no count, so it is an upper bound.
 int64_t OverflowSteps(const Progress& progress) {
   if (progress.has_overflow_steps()) return progress.overflow_steps();
   return std::min(progress.skipped_steps(), progress.reduced_precision_steps());
@@ -50,7 +50,7 @@ training::v1::HistoryRow MakeHistoryRow(const training::v1::Job& job, bool fp16_
   if (progress.step() > 0) {
     row.set_loss(progress.loss());
     if (HasLossScale(row.mode())) row.set_loss_scale(progress.loss_scale());
-    // An attempt that begins afresh has no speed yet: what is there is that of the one before.
+    // An attempt that has not measured its speed yet reports 0, which is left unset.
     if (progress.samples_per_second() > 0) {
       row.set_samples_per_second(progress.samples_per_second());
     }

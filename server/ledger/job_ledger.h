@@ -12,13 +12,13 @@
 
 namespace genesis {
 
-// The jobs and the one way to change them: a change runs on the writer thread, is stored, is
-// counted, and only then is announced to callers, watchers and workers.
+// The jobs and the only way to change them: a change runs on the writer thread, is stored, then
+// counted, and only then announced to callers, watchers and workers.
 //
-// Owner: JobManager. Threads: writer(), view() and hub() are for any, the rest is for changes.
+// Owner: JobManager. Threads: any for writer(), view() and hub(); the writer's for the rest.
 class JobLedger {
  public:
-  // `on_tick`: see Writer.
+  // `on_tick` is passed to Writer.
   JobLedger(JobStore* store, Metrics* metrics, const Clock& clock,
             const RetentionSettings& retention, std::function<void()> on_tick);
 
@@ -28,7 +28,7 @@ class JobLedger {
   const JobView& view() const { return table_.view(); }
   const Clock& clock() const { return clock_; }
 
-  // A legal move of job_state.h, counted by the metrics.
+  // Makes a legal move of job_state.h and counts it in the metrics.
   void Move(const std::string& job_id, training::v1::JobState to, const std::string& reason);
 
  private:

@@ -11,28 +11,28 @@ namespace genesis {
 
 using training::v1::JobState;
 
-// One legal move of a job, and when it happens.
+// A legal move of a job between states, and when it happens.
 struct JobMove {
   JobState from;
   JobState to;
   const char* when;
 };
 
-// The whole table; there are no other moves. docs/life_of_a_job.md prints it.
+// Returns all legal moves. docs/life_of_a_job.md prints them.
 const std::vector<JobMove>& JobMoves();
 
 bool IsLegalMove(JobState from, JobState to);
 
-// A worker holds the job: STARTING, RUNNING, PAUSING, CANCELLING.
+// Returns true if a worker holds the job: STARTING, RUNNING, PAUSING, CANCELLING.
 bool IsOnWorker(JobState state);
 
-// A worker holds the job and no user wants it back: STARTING, RUNNING.
+// Returns true if a worker holds the job and no user is stopping it: STARTING, RUNNING.
 bool IsTraining(JobState state);
 
-// Every state but UNSPECIFIED, in the order of job.proto.
+// Returns every state except UNSPECIFIED, in the order of job.proto.
 const std::vector<JobState>& AllJobStates();
 
-// The table as Markdown, for the documents.
+// Returns the legal moves as a Markdown table, for the documentation.
 std::string JobMovesMarkdown();
 
 }  // namespace genesis

@@ -19,10 +19,10 @@ using training::v1::Job;
 using training::v1::JobEvent;
 
 constexpr absl::Duration kLazyDelay = absl::Seconds(1);
-// More than these wait for no clock: memory is bounded, and so is one transaction.
+// More lazy events than this are written immediately, to bound memory and the transaction.
 constexpr size_t kMaxLazyEvents = 256;
 
-// The value, or what stands for nothing when the store could not be read.
+// Returns the value that was read; logs an error and returns an empty value if the read failed.
 template <typename Value>
 Value ValueOrLog(absl::StatusOr<Value> read, const char* what, const std::string& id) {
   if (read.ok()) return *std::move(read);
@@ -61,7 +61,7 @@ JobTable::Record* JobTable::Keep(StoredJob stored) const {
   const auto [place, is_new] = jobs_.try_emplace(id);
   if (is_new) {
     place->second = {std::move(stored.job), stored.ordinal};
-    ended_.push_back(std::move(id));  // One that has not ended is in memory already.
+    ended_.push_back(std::move(id));  // An unfinished job is in memory already.
   }
   return &place->second;
 }
@@ -81,7 +81,7 @@ const Job* JobTable::Find(const std::string& id) const {
 
 const Job* JobTable::FindByRequestId(const std::string& request_id) const {
   if (request_id.empty()) return nullptr;
-  // The store does not know of those accepted since the last commit.
+  // The store does not have the jobs accepted since the last commit.
   for (const auto& [id, original] : pending_.originals) {
     const auto found = jobs_.find(id);
     if (found != jobs_.end() && found->second.job.request_id() == request_id) {
@@ -198,7 +198,7 @@ void JobTable::RemoveCheckpoint(const std::string& id) {
 }
 
 std::vector<Checkpoint> JobTable::CheckpointsOf(const std::string& job_id) const {
-  constexpr int64_t kMax = 10000;  // More than any job keeps.
+  constexpr int64_t kMax = 10000;  // More than a job can have.
   std::vector<StoredCheckpoint> stored =
       ValueOrLog(ReadCheckpoints(store_->database(), job_id, 0, kMax), "checkpoints of", job_id);
   std::vector<Checkpoint> of_job;

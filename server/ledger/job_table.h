@@ -23,50 +23,50 @@
 
 namespace genesis {
 
-// The jobs as their one writer changes them, in front of the store.
-// Purpose: changes gather until Commit, which writes them in one transaction, then counts them,
-// shows them to readers (view) and runs the announcements; when the store refuses, every change
-// since the last commit is undone and nothing was counted or shown. In memory are the jobs that
-// have not ended and the 64 that ended or were asked for last; the rest is read from the store.
-// Owner: JobManager. Threads: the writer's; view() from any.
-// Failure: Commit's status; a read that fails is logged and answers as if there were nothing.
+// The jobs as the writer thread changes them, in front of the store. Changes are collected until
+// Commit, which writes them in one transaction, counts them, publishes them to readers (view) and
+// runs the announcements. If the store refuses, all changes since the last commit are undone, and
+// nothing is counted or published. Unfinished jobs are kept in memory, with the 64 finished ones
+// that were written or read last; the rest is read from the store. Owner: JobManager. Threads: the
+// writer's; any for view(). Failure: Commit returns the store's status. A failed read is logged and
+// returns an empty result.
 class JobTable {
  public:
   JobTable(JobStore* store, EventHub* hub, const Clock& clock = Clock::System())
       : store_(store), hub_(hub), clock_(clock), view_(&store->readers()) {}
 
-  // Call before any other method. `on_forgotten` receives the last state of each removed job.
+  // Must be called before other methods. `on_forgotten` gets the last state of each removed job.
   void SetRetention(RetentionSettings retention) { retention_ = retention; }
   void OnForgotten(std::function<void(training::v1::JobState)> on_forgotten) {
     on_forgotten_ = std::move(on_forgotten);
   }
-  // Fills the table from the store with what has not ended.
+  // Loads the unfinished jobs from the store.
   absl::Status Load();
 
-  // A job, ended or not; the pointer is good until the next Commit.
+  // Returns a job, finished or not. The pointer is valid until the next Commit.
   const training::v1::Job* Find(const std::string& id) const;
   const training::v1::Job* FindByRequestId(const std::string& request_id) const;
-  // The jobs that have not ended.
+  // Returns the IDs of the unfinished jobs.
   std::vector<std::string> Ids() const;
   std::vector<std::string> IdsIn(training::v1::JobState state) const;  // In order of acceptance.
   int CountIn(training::v1::JobState state) const;
   void Insert(training::v1::Job job);
-  // The job, to be changed and stored.
+  // Returns the job for a change that is stored.
   training::v1::Job* Edit(const std::string& id);
-  // The job, to be changed and shown but not stored (progress between checkpoints).
+  // Returns the job for a change that is published but not stored (progress between checkpoints).
   training::v1::Job* EditVolatile(const std::string& id);
-  // A legal move of the table in job_state.h, with its event; ends the program on any other, which
-  // is a defect.
+  // Makes a legal move of job_state.h and records it as an event. Any other move is a bug and
+  // aborts the program.
   void Move(const std::string& id, training::v1::JobState to, const std::string& reason);
-  // Forgets the job with its events and, when asked to, the records of its checkpoints.
+  // Removes the job with its events and, if requested, the records of its checkpoints.
   void Remove(const std::string& id, bool with_checkpoints);
 
-  // Records what happened to the job, stored with the changes it came with; its time is now if
-  // unset.
+  // Records an event of the job, which is stored with the other pending changes.
+  // Its time is now if unset.
   void AddEvent(const std::string& job_id, training::v1::JobEvent event);
-  // The same for events that need not be durable at once, such as log lines: they go with the next
-  // change that is stored, or after a second, so that none costs an fsync of its own. A daemon that
-  // is killed loses at most that second of them.
+  // Same, for events that need not be durable immediately, such as log lines. They are written with
+  // the next stored change or after a second, so that none costs an fsync of its own. A daemon that
+  // is killed loses at most the events of that second.
   void AddEventLazily(const std::string& job_id, training::v1::JobEvent event);
 
   void PutCheckpoint(const training::v1::Checkpoint& checkpoint);
@@ -74,28 +74,28 @@ class JobTable {
   std::vector<training::v1::Checkpoint> CheckpointsOf(const std::string& job_id) const;
   std::optional<training::v1::Checkpoint> FindCheckpoint(const std::string& id) const;
 
-  // Losses in FP32 to compare jobs of a workload with (WorkloadKey); empty when there are none.
+  // Returns FP32 losses of jobs of the same workload (WorkloadKey) for comparison; may be empty.
   training::v1::LossCurve BaselineOf(const std::string& workload) const;
   void PutBaseline(const std::string& workload, const std::string& job_id,
                    const training::v1::LossCurve& curve);
-  // Values to remember, each by a name of its own.
+  // Reads and writes named values that are kept across restarts.
   std::optional<std::string> Metadata(const std::string& key) const;
   void PutMetadata(const std::string& key, std::string value);
 
-  // Runs after the commit and before readers see it, so that every visible change is already
-  // counted. Dropped if the commit fails.
+  // Runs `counting` after the commit and before readers see the changes, so that every visible
+  // change is already counted. Dropped if the commit fails.
   void Count(std::function<void()> counting);
-  // Runs after the commit, when readers see it; dropped when the commit fails.
+  // Runs `announcement` after the commit has been published. Dropped if the commit fails.
   void Announce(std::function<void()> announcement);
   absl::Status Commit();
-  // Takes back what was changed since the last commit, and drops what waits for the next.
+  // Undoes the changes since the last commit and drops pending functions and events.
   void Discard();
-  // Commit, with the lazy events.
+  // Commits, including the lazy events.
   absl::Status Flush();
-  // When Commit is due even without a change: lazy events, retention.
+  // Returns when Commit is due even without a change, because of lazy events or retention.
   absl::Time NextDue() const;
 
-  // Any thread.
+  // Any thread may call it.
   const JobView& view() const { return view_; }
 
  private:
@@ -111,11 +111,11 @@ class JobTable {
     std::string job_id;
     std::shared_ptr<training::v1::JobEvent> event;
   };
-  // Changes since the last commit that was written; `originals` since the last one at all.
+  // Changes since the last commit that was written; `originals` since the last commit at all.
   struct Pending {
-    std::map<std::string, std::optional<Record>> originals;  // nullopt: inserted.
+    std::map<std::string, std::optional<Record>> originals;  // Unset if inserted.
     std::set<std::string> to_store;
-    std::map<std::string, bool> removed;  // Jobs; true: with their checkpoints.
+    std::map<std::string, bool> removed;  // Keyed by job; true if with checkpoints.
     std::vector<training::v1::Checkpoint> put_checkpoints;
     std::set<std::string> removed_checkpoints;
     std::vector<BaselineRecord> baselines;
@@ -148,15 +148,15 @@ class JobTable {
   RetentionSettings retention_;
   std::function<void(training::v1::JobState)> on_forgotten_ = [](training::v1::JobState) {};
 
-  // Find fills these from the store.
+  // Both are also filled by Find, from the store.
   mutable std::map<std::string, Record> jobs_;
-  mutable std::deque<std::string> ended_;  // Ended jobs in jobs_, the oldest first.
+  mutable std::deque<std::string> ended_;  // Finished jobs in jobs_, oldest first.
   int64_t next_ordinal_ = 1;
   int64_t version_ = 0;
   int64_t last_sequence_ = 0;
   JobView::Counts counts_;
   Pending pending_;
-  // Lazy ones may be left over from earlier commits: the first `settled_events_`.
+  // Pending events. The first `settled_events_` are lazy ones left from earlier commits.
   std::vector<PendingEvent> events_;
   size_t settled_events_ = 0;
   std::vector<JobStore::Forgotten> forgotten_;

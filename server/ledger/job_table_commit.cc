@@ -1,4 +1,4 @@
-// How JobTable's changes become durable, are shown, or are undone.
+// The part of JobTable that makes changes durable, publishes them, or undoes them.
 #include <algorithm>
 #include <utility>
 
@@ -10,9 +10,9 @@
 namespace genesis {
 namespace {
 
-// Beside those that have not ended: what was just written is what is asked for most.
+// Maximum finished jobs kept in memory: those just written are requested most often.
 constexpr size_t kMaxEnded = 64;
-// Jobs that one transaction forgets, so that no call waits long for it.
+// Maximum jobs that one transaction removes, so that no call waits long for it.
 constexpr int64_t kForgetBatch = 32;
 constexpr absl::Duration kAgeCheckPeriod = absl::Minutes(1);
 constexpr absl::Duration kRetryPause = absl::Seconds(1);
@@ -143,14 +143,14 @@ absl::Status JobTable::Forget(absl::Time now) {
       store_->ForgetEnded(surplus, by_age ? absl::ToUnixSeconds(oldest) : 0, kForgetBatch);
   if (!forgotten.ok()) return forgotten.status();
   forgotten_ = *std::move(forgotten);
-  // A full batch may have left some.
+  // A full batch may have left jobs to remove.
   const bool more = static_cast<int64_t>(forgotten_.size()) == kForgetBatch;
   if (by_age && !more) next_age_check_ = now + kAgeCheckPeriod;
   if (forgotten_.empty() && surplus > 0) retry_ = now + kRetryPause;
   return absl::OkStatus();
 }
 
-// After a commit: readers and watchers learn of it.
+// Publishes a commit to readers and watchers.
 void JobTable::Settle(bool written) {
   std::map<std::string, JobEvents> told;
   if (written) {
@@ -223,7 +223,7 @@ void JobTable::Undo() {
     }
   }
   forgotten_.clear();
-  // Events that came with the changes go with them; older lazy ones are tried again.
+  // Events of the undone changes are dropped. Older lazy ones are tried again.
   events_.resize(settled_events_);
   if (events_.empty()) lazy_due_ = absl::InfiniteFuture();
   JobView::Change change{{}, {}, counts_, last_sequence_};

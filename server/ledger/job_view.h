@@ -17,11 +17,11 @@
 
 namespace genesis {
 
-// Jobs as readers see them.
-// Purpose: what is durable comes from the store, on connections of the reader's own; what is only
-// in memory, the progress of jobs that have not ended, is laid over it. So the daemon's memory does
-// not grow with the jobs that have ended. Owner: JobTable, which publishes after each commit.
-// Threads: any. Failure: the store's status.
+// The jobs as readers see them. Durable data is read from the store on separate
+// connections; the progress of unfinished jobs, which is only in memory, is
+// merged into it. So the daemon's memory does not grow with the number of
+// finished jobs. Owner: JobTable, which publishes after each commit. Threads:
+// any. Failure: the store's status.
 class JobView {
  public:
   using Counts = std::map<training::v1::JobState, int64_t>;
@@ -33,31 +33,31 @@ class JobView {
     int64_t ordinal = 0;  // Order of acceptance.
   };
 
-  // nullptr when there is no such job.
+  // Returns the job; nullptr if there is none.
   absl::StatusOr<std::shared_ptr<const JobSnapshot>> Snapshot(const std::string& id) const;
-  // Their places in the queue are the scheduler's to fill in.
+  // Returns matching jobs, without their positions in the queue.
   absl::StatusOr<std::vector<StoredJob>> List(const JobQuery& query) const;
-  // Every job that has not ended, and a few that have.
+  // Returns all unfinished jobs and some finished ones.
   std::vector<Shown> InMemory() const;
-  // States without a job may be missing.
+  // Returns the number of jobs by state. States without jobs may be missing.
   Counts CountsByState() const;
 
   absl::StatusOr<std::vector<training::v1::JobEvent>> EventsAfter(const std::string& job_id,
                                                                   int64_t sequence,
                                                                   int64_t limit) const;
-  // The sequence number of the newest event of any job; 0 before the first.
+  // Returns the sequence number of the newest event of any job; 0 if there is none.
   int64_t LastSequence() const;
 
-  // As ReadCheckpoints.
+  // Same as ReadCheckpoints.
   absl::StatusOr<std::vector<StoredCheckpoint>> Checkpoints(const std::string& job_id,
                                                             int64_t before, int64_t limit) const;
-  // NOT_FOUND when there is no such checkpoint.
+  // Returns NOT_FOUND if there is no such checkpoint.
   absl::StatusOr<training::v1::Checkpoint> GetCheckpoint(const std::string& id) const;
 
-  // The writer's side: what a commit changed.
+  // The changes of a commit, which the writer thread publishes.
   struct Change {
     std::vector<Shown> shown;
-    std::vector<std::string> dropped;  // Ids that are no longer kept in memory.
+    std::vector<std::string> dropped;  // IDs of jobs no longer kept in memory.
     Counts counts;
     int64_t last_sequence;
   };

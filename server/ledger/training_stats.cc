@@ -35,7 +35,7 @@ training::v1::StatsWindow TotalsHistory::Window(const StepTotals& totals, absl::
                                                 absl::Time now) const {
   training::v1::StatsWindow window;
   if (moments_.empty()) return window;
-  // The youngest that is old enough, else the oldest there is.
+  // Use the newest sample that is old enough, otherwise the oldest one.
   const auto begin =
       std::upper_bound(moments_.begin(), moments_.end(), now - length,
                        [](absl::Time time, const Moment& moment) { return time < moment.time; });
@@ -102,7 +102,7 @@ void TrainingStats::NoteSteps(const std::string& job_id, const training::v1::Ste
   point.set_samples_per_second(steps.progress().samples_per_second());
   point.set_mode(mode);
   if (job.points.size() < kMaxPoints) return;
-  // Every other one goes, so that the points stay even over the whole job.
+  // Drop every other point, so that the points stay evenly spaced over the whole job.
   for (size_t i = 0; i < kMaxPoints / 2; ++i) job.points[i] = job.points[2 * i];
   job.points.resize(kMaxPoints / 2);
   job.stride *= 2;
@@ -127,7 +127,7 @@ void TrainingStats::NoteLeave(const std::string& job_id) {
 }
 
 void TrainingStats::NoteSuccess(double seconds) {
-  constexpr double kWeight = 0.25;  // Weight of the newest job; some ten jobs count.
+  constexpr double kWeight = 0.25;  // Weight of the newest job.
   absl::MutexLock lock(&mutex_);
   const double before = expected_job_seconds_;
   expected_job_seconds_ = before == 0 ? seconds : before + kWeight * (seconds - before);

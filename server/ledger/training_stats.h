@@ -17,26 +17,26 @@
 
 namespace genesis {
 
-// Sums over steps since some moment.
+// Sums over the steps since some moment.
 struct StepTotals {
   int64_t steps = 0;
   int64_t samples = 0;
   int64_t reduced_precision_steps = 0;
   int64_t overflow_steps = 0;  // Skipped steps among reduced_precision_steps.
 
-  // overflow_steps over reduced_precision_steps; 0 before the first.
+  // Returns overflow_steps / reduced_precision_steps; 0 before the first such step.
   double OverflowRate() const;
   void Add(const training::v1::Steps& steps);
 };
 
-// Totals at regular moments of the last hour.
+// The totals at regular moments of the last hour.
 class TotalsHistory {
  public:
   explicit TotalsHistory(absl::Duration resolution) : resolution_(resolution) {}
 
-  // Keeps the totals if the last kept ones are old enough.
+  // Keeps the totals as a sample if the last sample is older than the resolution.
   void Sample(const StepTotals& totals, absl::Time now);
-  // From the sample nearest to `length` ago until now.
+  // Returns statistics since the newest sample that is at least `length` old, or since the oldest.
   training::v1::StatsWindow Window(const StepTotals& totals, absl::Duration length,
                                    absl::Time now) const;
 
@@ -49,47 +49,47 @@ class TotalsHistory {
   std::deque<Moment> moments_;
 };
 
-// The daemon's one record of training: totals of all jobs, the course of recent jobs, and the
-// newest measurements of jobs that have a worker. The Stats call, the metrics history and /metrics
-// read it. Bounded: an hour of totals, 256 points a job, 64 jobs.
+// The training statistics of the daemon: totals of all jobs, loss curves of recent jobs, and the
+// newest measurements of jobs with a worker. Read by the Stats call, the metrics history and
+// /metrics. Bounded: one hour of totals, 256 points per job, 64 jobs.
 //
 // Owner: JobManager. Threads: any. Failure: none.
 class TrainingStats {
  public:
   explicit TrainingStats(Metrics* metrics) : metrics_(metrics) {}
 
-  // The job has a worker and is to run so; `fp32_peak_bytes`: peak device memory of the same
-  // workload in FP32, 0 if it is not known.
+  // Called when the job has a worker, with the precision it will run in. `fp32_peak_bytes` is the
+  // peak device memory of the same workload in FP32; 0 if unknown.
   void NoteBegin(const std::string& job_id, const training::v1::EffectivePrecision& precision,
                  int64_t fp32_peak_bytes);
-  // The precision that the job really runs in.
+  // Records the precision in which the job actually runs.
   void NotePrecision(const std::string& job_id, const training::v1::EffectivePrecision& precision);
   void NoteSteps(const std::string& job_id, const training::v1::Steps& steps,
                  training::v1::PrecisionMode mode, absl::Time now);
   void NoteHeldOut(const std::string& job_id, double loss);
-  // Share of a step, 0 to 1, that the rank with the longest wait spends waiting for the others.
+  // Records the largest fraction of a step, 0 to 1, that a rank spends waiting for other ranks.
   void NoteWait(const std::string& job_id, double ratio);
-  // The job has left its worker: /metrics shows nothing of it any longer.
+  // Called when the job has left its worker. /metrics no longer shows it.
   void NoteLeave(const std::string& job_id);
-  // A job succeeded after `seconds` on workers.
+  // Called when a job has succeeded after `seconds` on workers.
   void NoteSuccess(double seconds);
-  // A few times a second.
+  // Keeps a sample of the totals. Called a few times a second.
   void Sample(absl::Time now);
 
-  // Totals of all jobs since the daemon started.
+  // Returns the totals of all jobs since the daemon started.
   StepTotals Totals() const;
-  // Whether the newest step of any job ran in reduced precision.
+  // Returns true if the newest step of any job ran in reduced precision.
   bool newest_step_reduced() const;
-  // How long jobs stay on workers: a moving average over those that succeeded; 0 before the first.
+  // Returns a moving average of the time that successful jobs spent on workers; 0 before the first.
   double expected_job_seconds() const;
   training::v1::StatsWindow Window(absl::Duration length, absl::Time now) const;
-  // Empty when nothing is known of the job.
+  // Returns statistics of one job; empty if nothing is known about it.
   training::v1::StatsWindow WindowOf(const std::string& job_id, absl::Duration length,
                                      absl::Time now) const;
   std::vector<training::v1::HistoryPoint> HistoryOf(const std::string& job_id) const;
-  // Bytes that the allocator of the job's worker holds; nullopt without a device or a worker.
+  // Returns the bytes held by the allocator of the job's worker; nullopt without device or worker.
   std::optional<int64_t> DeviceMemoryOf(const std::string& job_id) const;
-  // Bytes that the allocators of all workers hold, by "fp32", "fp16", "bf16".
+  // Returns the bytes held by the allocators of all workers, by "fp32", "fp16", "bf16".
   std::map<std::string, int64_t> DeviceMemory() const;
 
  private:
@@ -98,7 +98,7 @@ class TrainingStats {
     TotalsHistory history{absl::Seconds(10)};
     std::vector<training::v1::HistoryPoint> points;
     int64_t reports = 0;
-    int64_t stride = 1;  // Number of reports for each point that is kept.
+    int64_t stride = 1;  // Number of reports per kept point.
     uint64_t last_use = 0;
   };
 

@@ -62,14 +62,14 @@ void Writer::Loop() {
       const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return stopping_ || !waiting_.empty();
       };
-      // Without changes the table may have something to write all the same.
+      // The table may have something to write even if there are no changes.
       changed_.WaitUntil(mutex_, std::min(table_->NextDue(), next_tick_), ready);
       if (stopping_ && waiting_.empty()) break;
       changes.swap(waiting_);
     }
     if (SteadyNow() >= next_tick_) {
       next_tick_ = SteadyNow() + kTick;
-      // One that is refused is made up for by the next.
+      // If its commit fails, the next tick does the same work.
       changes.push_back({on_tick_, [](const absl::Status&) {}});
     }
     ApplyAll(std::move(changes));
@@ -84,7 +84,7 @@ void Writer::ApplyAll(std::deque<Change> changes) {
       ++i;
       continue;
     }
-    // Drops this change for good, and applies the changes before it again.
+    // Drop this change for good, and apply the earlier changes again.
     table_->Discard();
     if (changes[i].refused) changes[i].refused(applied);
     changes.erase(changes.begin() + static_cast<std::ptrdiff_t>(i));
@@ -106,7 +106,7 @@ void Writer::ApplyAll(std::deque<Change> changes) {
   waiting_.insert(waiting_.begin(), std::make_move_iterator(facts.begin()),
                   std::make_move_iterator(facts.end()));
   // While the store fails, no other change can be committed, so this thread may wait. Stop() ends
-  // the wait; the dropped reports are recovered from the store on restart.
+  // the wait. Dropped reports are recovered from the store on restart.
   const auto stopping = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; };
   changed_.WaitUntil(mutex_, SteadyNow() + kCommitRetryPause, stopping);
   if (stopping_) waiting_.clear();

@@ -16,30 +16,30 @@
 
 namespace genesis {
 
-// The one thread that changes jobs. Callers queue changes; the thread applies all that wait,
-// commits them in one transaction (so a burst costs one fsync), and only then makes them visible.
-// Failure: if the store refuses a commit, changes with a `refused` callback get its error. All
-// others, reports of workers, are retried every second until the store accepts them, and
-// store_status() is the reason for readiness. Lazy events and retention are
-// written when they are due, or at the end.
+// The only thread that changes jobs. Callers queue changes. The thread applies all queued
+// changes, commits them in one transaction (so a burst costs one fsync), and only then makes them
+// visible. Failure: if the store refuses a commit, changes with a `refused` callback get its
+// error. All other changes, which are worker reports, are retried every second until the store
+// accepts them, and store_status() is the reason for readiness. Lazy events and retention are
+// written when due and at the end.
 class Writer {
  public:
   struct Change {
     std::function<void()> apply;
-    // Empty for facts that must not be lost.
+    // Empty for changes that must not be lost, such as worker reports.
     std::function<void(const absl::Status&)> refused;
   };
 
-  // `on_tick` runs a few times a second as a change of its own: for what depends on time alone.
+  // `on_tick`, for all that depends on time alone, runs a few times a second as a change.
   Writer(JobTable* table, std::function<void()> on_tick)
       : table_(table), on_tick_(std::move(on_tick)) {}
   ~Writer() { Stop(); }
 
   void Start();
-  // Applies what waits, then ends the thread. Idempotent.
+  // Applies the queued changes, then ends the thread. Idempotent.
   void Stop();
   void Post(Change change);
-  // Posts a change that has a result, and answers with it once the commit has made it durable.
+  // Posts a change that has a result. Runs the callback once the change is durable.
   template <typename T>
   void Ask(std::function<absl::StatusOr<T>()> apply, const Callback<T>& callback) {
     Post({[table = table_, apply = std::move(apply), callback] {
@@ -57,7 +57,7 @@ class Writer {
 
   JobTable* const table_;
   const std::function<void()> on_tick_;
-  absl::Time next_tick_ = absl::InfinitePast();  // The thread's own.
+  absl::Time next_tick_ = absl::InfinitePast();  // Used by the thread only.
   std::thread thread_;
   mutable absl::Mutex mutex_;
   SteadyCondition changed_;

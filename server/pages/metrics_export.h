@@ -13,12 +13,12 @@
 
 namespace genesis {
 
-// GET (and HEAD) /api/metrics/export: the current state and the last day as one JSON document, for
-// a post-mortem; docs/history.md has its schema.
+// Serves GET and HEAD of /api/metrics/export: the current state and the last day as one JSON
+// document, for post-mortems. docs/history.md documents its schema.
 //
-// Owner: the daemon; outlives the server. Threads: called on the server's; the document is built on
-// a separate thread, because reading a day takes a while. Failure: 503 if several are in progress.
-// If the history cannot be read, the document has the reason and the rest.
+// Owner: the daemon; outlives the server. Threads: called on the server's thread. The document is
+// built on another thread, because reading a day of history takes a while. Failure: 503 if several
+// exports are in progress. If the history cannot be read, the document says why.
 class MetricsExport {
  public:
   struct Parts {
@@ -27,7 +27,7 @@ class MetricsExport {
     std::function<training::v1::GetServerInfoResponse()> info;
     std::function<bool()> fp16_enabled_runtime;
     std::function<std::vector<training::v1::Job>()> recent_jobs;
-    std::function<void(const std::string& path, int status)> on_response;  // Counts responses.
+    std::function<void(const std::string& path, int status)> on_response;  // To count responses.
   };
   explicit MetricsExport(Parts parts) : parts_(std::move(parts)), thread_(1) {}
 

@@ -39,7 +39,7 @@ Json PrecisionJson(const training::v1::EffectivePrecision& precision) {
           {"device", precision.device()}};
 }
 
-// Unknown values are null.
+// Returns a job as JSON. Unknown values are null.
 Json JobJson(const Job& job) {
   return {{"id", job.id()},
           {"state", JobStateName(job.state())},
@@ -164,7 +164,7 @@ bool IsProbe(const HttpRequest& request) {
 }
 
 std::function<HttpResponse(const HttpRequest&)> MakeRoutes(RouteSources route_sources) {
-  // The server may copy its handler; the sources are shared, not copied.
+  // The server may copy its handler, so the sources are shared.
   const auto sources = std::make_shared<const RouteSources>(std::move(route_sources));
   return [sources](const HttpRequest& request) {
     HttpResponse response{.status = 404,

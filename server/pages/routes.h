@@ -11,15 +11,15 @@
 
 namespace genesis {
 
-// Whether the daemon can take traffic, and every reason against it.
+// Whether the daemon can take traffic, and every reason why not.
 struct Readiness {
   bool ready = false;
-  std::vector<std::string> reasons;  // Reasons against it; empty if ready.
+  std::vector<std::string> reasons;  // Why not; empty if ready.
   // Problems that do not prevent readiness, e.g. an unreadable gate value.
   std::vector<std::string> notes;
 };
 
-// The sources of the pages; each call returns a snapshot and does not block.
+// The sources of the pages. Each call returns a snapshot and does not block.
 struct RouteSources {
   std::function<Readiness()> readiness;
   std::function<training::v1::StatsResponse()> stats;
@@ -27,17 +27,17 @@ struct RouteSources {
   std::function<std::vector<training::v1::Job>()> recent_jobs;     // Newest first, at most 100.
   std::function<std::vector<training::v1::HistoryRow>()> history;  // Newest last, at most 1000.
   std::function<std::string(MetricsFormat)> metrics;
-  // Optional. Called for each response, for counting: a path of the table or "other", and the
-  // status.
+  // Optional. Counts a response, with its status and a
+  // path of the table or "other".
   std::function<void(const std::string& path, int status)> on_response;
 };
 
-// GET (and HEAD) / /metrics /healthz /readyz /api/training/status /api/training/stats; any other
-// request gets a 404 or 405 whose body lists what exists. /healthz reports that the process serves,
+// Serves GET and HEAD of / /metrics /healthz /readyz /api/training/status /api/training/stats.
+// Other requests get a 404 or 405 whose body lists these. /healthz reports that the process serves,
 // /readyz (200 or 503) whether it can take traffic. Stateless; as thread-safe as the sources.
 std::function<HttpResponse(const HttpRequest&)> MakeRoutes(RouteSources sources);
 
-// Returns true for requests of monitoring: /healthz, /readyz, /metrics.
+// Returns true for monitoring requests: /healthz, /readyz, /metrics.
 bool IsProbe(const HttpRequest& request);
 
 }  // namespace genesis

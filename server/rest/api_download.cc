@@ -21,7 +21,7 @@ using training::v1::DownloadCheckpointRequest;
 
 constexpr int64_t kPieceBytes = 64 * 1024;
 
-// Streams the file from the download's position to its end.
+// Streams the file from the download's current position to its end.
 class DownloadBody final : public HttpBody, public std::enable_shared_from_this<DownloadBody> {
  public:
   DownloadBody(const ApiCall& call, CheckpointFiles* files,
@@ -59,7 +59,7 @@ std::string TagOf(const Checkpoint& checkpoint) {
   return absl::StrFormat("\"crc32c-%08x\"", checkpoint.crc32c());
 }
 
-// The range to send, and the headers that describe it.
+// The range to send and its HTTP status.
 struct Extent {
   ByteRange range;
   int status = 200;
@@ -69,7 +69,7 @@ absl::StatusOr<Extent> ExtentOf(const HttpRequest& request,
                                 const DownloadCheckpointRequest& message,
                                 const Checkpoint& checkpoint) {
   const int64_t size = checkpoint.size_bytes();
-  // If-Range: the client holds a part of the file with this tag.
+  // If-Range: the client already has a part of the file with this tag.
   const std::string condition = request.Header("if-range");
   const bool ranged =
       !request.Header("range").empty() && (condition.empty() || condition == TagOf(checkpoint));
@@ -91,7 +91,7 @@ HttpResponse HeadOf(const Checkpoint& checkpoint, const Extent& extent) {
   response.headers = {
       {"Accept-Ranges", "bytes"},
       {"Content-Disposition", absl::StrCat("attachment; filename=\"", checkpoint.id(), ".pt\"")}};
-  // A checkpoint of an earlier release has no stored checksum.
+  // Checkpoints of earlier releases have no stored checksum.
   if (checkpoint.crc32c() != 0) response.headers.emplace_back("ETag", TagOf(checkpoint));
   if (extent.status == 206) {
     response.headers.emplace_back(

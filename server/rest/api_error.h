@@ -8,7 +8,7 @@
 
 namespace genesis {
 
-// Returns the HTTP status of a code, as in Google's APIs: 404 for NOT_FOUND, 429 for
+// Returns the HTTP status of a code, as in Google's APIs, such as 404 for NOT_FOUND and 429 for
 // RESOURCE_EXHAUSTED.
 int HttpStatusOf(absl::StatusCode code);
 
@@ -16,7 +16,7 @@ int HttpStatusOf(absl::StatusCode code);
 // line, with a newline. The details are the status's payloads, such as google.rpc.BadRequest.
 std::string ErrorJson(const absl::Status& status, int http_status);
 
-// Returns ErrorJson with the HTTP status of the code, or a more exact one, and its headers.
+// Returns ErrorJson with its headers and `http_status`, by default the HTTP status of the code.
 HttpResponse ErrorResponse(const absl::Status& status,
                            std::optional<int> http_status = std::nullopt);
 

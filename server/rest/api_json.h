@@ -10,13 +10,13 @@
 
 namespace genesis {
 
-// Returns protobuf's JSON on one line, with a newline: names as in the proto, default values
-// printed, 64-bit numbers as strings.
+// Returns protobuf's JSON on one line, with a newline. It has names as in the proto, default
+// values, and 64-bit numbers as strings.
 std::string ToJsonLine(const google::protobuf::Message& message);
 
 HttpResponse JsonResponse(const google::protobuf::Message& message);
 
-// Sets the fields that a path names. INVALID_ARGUMENT if the body contradicts them.
+// Sets the fields given in the path. INVALID_ARGUMENT if the body contradicts them.
 absl::Status ReadPathFields(const std::map<std::string, std::string>& fields,
                             google::protobuf::Message& message);
 

@@ -16,7 +16,7 @@
 namespace genesis {
 namespace {
 
-// Endless streams have no meaningful head.
+// Returns true if the method supports HEAD. Endless streams have no meaningful head.
 bool AnswersHead(const MethodRow& row) {
   const google::protobuf::MethodDescriptor& method = DescriptorOf(row);
   return std::string(row.verb) == "GET" &&

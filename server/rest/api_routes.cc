@@ -25,7 +25,7 @@ using google::protobuf::Descriptor;
 using google::protobuf::Message;
 using google::protobuf::MethodDescriptor;
 
-// While one thread waits for the store, the other serves calls that do not.
+// While one thread waits for the store, the other serves calls that need no store.
 constexpr int kHandlerThreads = 2;
 
 Credentials CredentialsOf(const HttpRequest& request) {
@@ -40,7 +40,7 @@ bool HasBody(const MethodRow& method) {
   return verb != "GET" && verb != "DELETE";
 }
 
-// Reads the request's message: first body or query, then the path, which must not contradict it.
+// Reads the request message from body or query, then from the path, which must not contradict.
 absl::Status ReadRequest(const MethodRow& method, const std::map<std::string, std::string>& fields,
                          const HttpRequest& request, Message& message) {
   if (HasBody(method)) {
@@ -69,7 +69,7 @@ absl::Status ReadRequest(const MethodRow& method, const std::map<std::string, st
 
 using Parts = ApiRoutes::Parts;
 
-// The methods with a streamed response, by their request.
+// The methods with a streamed response, by request type.
 using Serve = void (*)(const ApiStreamCall&, const Parts&);
 const std::map<const Descriptor*, Serve>& ServedStreams() {
   static const auto& streams = *new std::map<const Descriptor*, Serve>{
@@ -83,7 +83,7 @@ const std::map<const Descriptor*, Serve>& ServedStreams() {
   return streams;
 }
 
-// The methods with a streamed request, by their request.
+// The methods with a streamed request, by request type.
 using Take = HttpUploadStart (*)(const ApiStreamCall&, const Parts&);
 const std::map<const Descriptor*, Take>& TakenStreams() {
   static const auto& streams = *new std::map<const Descriptor*, Take>{
@@ -134,7 +134,7 @@ void ApiRoutes::Call(const HttpRequest& request, const Respond& respond) {
   if (absl::Status status = CheckOrigin(request); !status.ok()) {
     return respond(Counted("other", ErrorResponse(status)));
   }
-  // The description is public, so no token is required.
+  // The API description is public, so no token is required.
   if (request.path == "/v1/openapi.json" && (request.method == "GET" || request.method == "HEAD")) {
     return respond(
         Counted(request.path, {.content_type = "application/json", .body = OpenApiText()}));

@@ -12,11 +12,11 @@
 
 namespace genesis {
 
-// TrainingService as HTTP with JSON below /v1: finds the method in the method table, admits the
+// TrainingService as HTTP with JSON below /v1. Finds the method in the method table, admits the
 // call, builds the request from path, query and body, and calls the same code as gRPC.
 //
-// Owner: the daemon; outlives the server. Threads: called on the server's; separate threads read
-// JSON and call the API, which may read the store. Failure: every refusal is ErrorResponse.
+// Owner: the daemon; outlives the server. Threads: called on the server's thread. Other threads
+// parse JSON and call the API, which may read the store. Failure: refusals use ErrorResponse.
 class ApiRoutes {
  public:
   struct Parts {
@@ -29,12 +29,12 @@ class ApiRoutes {
   };
   explicit ApiRoutes(Parts parts);
 
-  // Returns true if the path belongs to the API, known or not.
+  // Returns true if the path belongs to the API, even if it is unknown.
   static bool IsHere(const HttpRequest& request);
 
   void Handle(const HttpRequest& request, const Respond& respond);
 
-  // For methods with a streamed request; others get neither upload nor refusal.
+  // Handles methods with a streamed request. For others, neither upload nor refusal is set.
   HttpUploadStart Upload(const HttpRequest& request, const Respond& respond);
 
   static HttpResponse Refuse(const HttpRequest& request, int status, const std::string& why);
@@ -43,7 +43,7 @@ class ApiRoutes {
   using Fields = std::map<std::string, std::string>;
 
   void Call(const HttpRequest& request, const Respond& respond);
-  // Counts the response to a request that reaches no method.
+  // Counts a response to a request that reaches no method.
   HttpResponse Counted(const std::string& path, HttpResponse response) const;
   void CallUnary(const MethodRow& method, const Fields& fields, const HttpRequest& request,
                  const Respond& respond) const;

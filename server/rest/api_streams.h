@@ -11,27 +11,27 @@
 
 namespace genesis {
 
-// One admitted call of a streaming method over HTTP. Each function ends the call once. `fields` are
-// those of the path.
+// One admitted call of a streaming method over HTTP. Each function below ends the call once.
+// `fields` come from the path.
 struct ApiStreamCall {
   ApiCall call;
   const HttpRequest& request;
   const std::map<std::string, std::string>& fields;
   Respond respond;
-  IoThreads* threads;  // Run tasks that block on the store.
+  IoThreads* threads;  // For tasks that block on the store.
 };
 
-// WatchJob: a line of JSON per message, or text/event-stream if Accept requests it.
+// Serves WatchJob: one line of JSON per message, or text/event-stream if Accept requests it.
 void ServeWatch(const ApiStreamCall& call, JobManager* jobs);
 
-// DownloadCheckpoint: the file itself, with Content-Length, ETag from its CRC-32C, and Range. A
-// piece is read when the previous one is written.
+// Serves DownloadCheckpoint: the file itself, with Content-Length, Range, and an ETag from its
+// CRC-32C. Each piece is read when the previous one has been written.
 void ServeDownload(const ApiStreamCall& call, JobManager* jobs, CheckpointFiles* files);
 
-// ImportCheckpoint: the body is the file.
+// Serves ImportCheckpoint. The request body is the file.
 HttpUploadStart TakeImport(const ApiStreamCall& call, JobManager* jobs, CheckpointFiles* files);
 
-// AppendTrajectories: a line of JSON per message.
+// Serves AppendTrajectories. The request body has one line of JSON per message.
 HttpUploadStart TakeAppend(const ApiStreamCall& call, ReplayStore* datasets, Metrics* metrics);
 
 }  // namespace genesis

@@ -22,12 +22,12 @@ using training::v1::AppendTrajectoriesRequest;
 using training::v1::ImportCheckpointRequest;
 using training::v1::ImportCheckpointResponse;
 
-// Same maximum as a gRPC message.
+// Same limit as for a gRPC message.
 constexpr size_t kMaxLineBytes = size_t{4} * 1024 * 1024;
-// Sized for an object with columns of numbers.
+// Allows an object with columns of numbers.
 constexpr JsonLimits kLineLimits = {.max_depth = 4, .max_values = 500'000};
 
-// Completes the call exactly once.
+// The end of an upload call. Completes the call exactly once.
 class UploadEnd {
  public:
   UploadEnd(const ApiCall& call, Respond respond) : call_(call), respond_(std::move(respond)) {}
@@ -125,11 +125,11 @@ class AppendUpload final : public HttpUpload, public std::enable_shared_from_thi
     });
   }
 
-  // A task of the store may still be running.
+  // Finishes the call although a task of the store may still be running.
   void OnCancel() override { end_.Cancel(fields_.at("dataset")); }
 
  private:
-  // Appends every complete line; at the end the last one needs no newline.
+  // Appends each complete line. At the end of the body, the last line needs no newline.
   absl::Status AppendLines(bool at_end) {
     size_t begin = 0;
     for (size_t end; begin < rest_.size(); begin = end + 1) {

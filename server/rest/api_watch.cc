@@ -18,10 +18,10 @@ namespace {
 using training::v1::WatchJobRequest;
 using training::v1::WatchJobResponse;
 
-// The messages of a feed as lines of JSON, one per request of the server. An error after the first
-// message becomes a last line, because the status line has been sent.
+// The messages of a feed as lines of JSON, one for each Next. An error after the first message is
+// sent as the last line, because the status line has already been sent.
 //
-// Threads: Write and Finish are called with the feed's lock held, so this lock is taken after it.
+// Threads: Write and Finish are called with the feed's lock held, so that lock is taken first.
 class WatchBody final : public HttpBody,
                         public WatchSink,
                         public std::enable_shared_from_this<WatchBody> {
@@ -71,7 +71,7 @@ class WatchBody final : public HttpBody,
     Deliver deliver;
     {
       absl::MutexLock lock(&mutex_);
-      // Set together with taking the waiting request: later requests then receive the end.
+      // Set while the waiting request is taken, so that later requests receive the end.
       finished_ = true;
       deliver = std::exchange(waiting_, nullptr);
       if (deliver == nullptr) last_ = last;
@@ -90,7 +90,7 @@ class WatchBody final : public HttpBody,
   absl::Mutex mutex_;
   Deliver waiting_ ABSL_GUARDED_BY(mutex_);
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  std::string last_ ABSL_GUARDED_BY(mutex_);  // The last line, until the server requests it.
+  std::string last_ ABSL_GUARDED_BY(mutex_);  // Last line, kept until requested.
 };
 
 }  // namespace

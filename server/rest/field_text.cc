@@ -19,7 +19,7 @@ using google::protobuf::Message;
 
 constexpr size_t kLongestName = 100;
 
-// Handles both a field and an item of a repeated one.
+// Sets a singular field or appends to a repeated one.
 #define GENESIS_SET(Type, value)                                         \
   (field.is_repeated() ? reflection.Add##Type(&message, &field, (value)) \
                        : reflection.Set##Type(&message, &field, (value)))
@@ -115,7 +115,7 @@ std::string UnknownField(const Descriptor& type, const std::string& name) {
   std::vector<std::string> known;
   for (int i = 0; i < type.field_count(); ++i) known.push_back(type.field(i)->name());
   if (known.empty()) return "unknown; no field is accepted here";
-  // A text much longer than every name has no near name, and comparing takes long.
+  // Text much longer than any name has no similar name, and the comparison would take long.
   const std::string nearest = name.size() <= kLongestName ? Nearest(name, known) : "";
   if (!nearest.empty()) return absl::StrCat("unknown; did you mean ", nearest, "?");
   return absl::StrCat("unknown; accepted here: ", absl::StrJoin(known, ", "));

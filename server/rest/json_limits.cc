@@ -6,7 +6,7 @@ namespace genesis {
 
 absl::Status CheckJsonLimits(absl::string_view text, const JsonLimits& limits) {
   size_t depth = 0, values = 0;
-  char quote = 0;  // Protobuf accepts both kinds of quotes.
+  char quote = 0;  // Protobuf accepts single and double quotes.
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (quote != 0) {

@@ -12,7 +12,7 @@ using google::protobuf::FieldDescriptor;
 
 constexpr char kPrefix[] = "#/components/schemas/";
 
-// Returns "Finished.Outcome" for a type inside another message.
+// Returns the name without package: "Finished.Outcome" for a nested type.
 template <typename Type>
 std::string NameOf(const Type& type) {
   return type.full_name().substr(type.file()->package().size() + 1);
@@ -24,7 +24,7 @@ Json Scalar(const char* type, const char* format = "") {
   return schema;
 }
 
-// Timestamps and masks are strings in JSON.
+// Timestamps and field masks are strings in JSON.
 Json WellKnown(const Descriptor& type) {
   return Scalar("string", type.name() == "Timestamp" ? "date-time" : "");
 }
@@ -43,7 +43,7 @@ bool IsWellKnown(const Descriptor& type) { return type.file()->package() == "goo
 
 }  // namespace
 
-// A known type was collected together with everything that it refers to.
+// Collects the type and all types that it refers to. A known type is complete already.
 void OpenApiSchemas::Collect(const Descriptor& type) {
   if (IsWellKnown(type) || !messages_.emplace(NameOf(type), &type).second) return;
   for (int i = 0; i < type.field_count(); ++i) {
@@ -111,7 +111,7 @@ Json OpenApiSchemas::MessageSchema(const Descriptor& type) const {
   Json schema = {{"type", "object"}};
   const std::string comment = CommentOf(type);
   if (!comment.empty()) schema["description"] = comment;
-  // Everything that it refers to is collected already.
+  // Uses a copy, because everything that the type refers to is collected already.
   OpenApiSchemas known = *this;
   Json& properties = schema["properties"] = Json::object();
   for (int i = 0; i < type.field_count(); ++i) {

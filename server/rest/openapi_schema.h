@@ -11,7 +11,7 @@
 
 namespace genesis {
 
-// Returns the comment of a message, field, method or value as one paragraph.
+// Returns the comment of a message, field, method or enum value as one paragraph.
 template <typename Thing>
 std::string CommentOf(const Thing& thing) {
   google::protobuf::SourceLocation place;
@@ -23,14 +23,14 @@ std::string CommentOf(const Thing& thing) {
   return begin == std::string::npos ? "" : paragraph.substr(begin);
 }
 
-// JSON Schema of messages in protobuf's JSON form. Remembers the referenced types, so that they can
+// JSON Schemas of messages in protobuf's JSON form. Collects the referenced types, so that they can
 // be added at the end.
 class OpenApiSchemas {
  public:
-  // {"$ref": ...}
+  // Returns {"$ref": ...}.
   Json Reference(const google::protobuf::Descriptor& type);
   Json FieldSchema(const google::protobuf::FieldDescriptor& field);
-  // Adds every referenced type and its own references, by name.
+  // Adds all referenced types, with the types they refer to, by name.
   void AddAll(Json& schemas) const;
 
  private:

@@ -24,7 +24,7 @@ std::optional<std::map<std::string, std::string>> MatchPath(absl::string_view pa
       if (want[i] != have[i]) return std::nullopt;
       continue;
     }
-    // "{field}" or "{field}:verb".
+    // The pattern is "{field}" or "{field}:verb".
     const absl::string_view verb = want[i].substr(close + 1);
     if (!absl::EndsWith(have[i], verb)) return std::nullopt;
     const absl::string_view value = have[i].substr(0, have[i].size() - verb.size());

@@ -30,8 +30,8 @@ absl::Status FaultStatus(std::string path, std::string value, std::string accept
   return ToStatus({{std::move(path), std::move(value), std::move(accepted)}});
 }
 
-// Finds names in a JSON value that the message does not have. Protobuf's own parser reports at most
-// one, without a suggestion.
+// Finds names in a JSON value that the message does not have. Protobuf's own parser reports only
+// the first, without a suggestion.
 class UnknownNames {
  public:
   std::vector<FieldError> Find(const Value& value, const Descriptor& type) {
@@ -41,7 +41,7 @@ class UnknownNames {
 
  private:
   void Walk(const Value& value, const Descriptor& type, const std::string& path) {
-    // Timestamps and other well-known types have forms of their own.
+    // Timestamps and other well-known types have their own JSON forms.
     if (!value.has_struct_value() || type.file()->package() == "google.protobuf") return;
     for (const auto& [name, inner] : value.struct_value().fields()) {
       if (errors_.size() > kMaxFaultsListed) return;
@@ -75,7 +75,7 @@ class UnknownNames {
   std::vector<FieldError> errors_;
 };
 
-// Removes the code and the position marker from protobuf's message.
+// Returns the first line of protobuf's message without its status code.
 std::string FirstLine(const std::string& message) {
   const std::vector<std::string> lines = absl::StrSplit(message, '\n');
   return OneLine(absl::StripPrefix(lines[0], "INVALID_ARGUMENT:"), kMaxLineBytes);
@@ -83,7 +83,7 @@ std::string FirstLine(const std::string& message) {
 
 absl::Status DiagnoseJson(const std::string& text, const Descriptor& type,
                           const std::string& message) {
-  // The text is parsed a second time, so the default limits, of handwritten requests, apply.
+  // The text is parsed a second time, so the default limits for handwritten requests apply.
   if (absl::Status status = CheckJsonLimits(text, {}); !status.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the body does not fit ", type.name(), ": ", FirstLine(message)));
@@ -107,7 +107,7 @@ absl::Status DiagnoseJson(const std::string& text, const Descriptor& type,
                    "; the types of its fields are in /v1/openapi.json"));
 }
 
-// "labels.team=a": the rest of the name is the key.
+// Sets a map entry: in "labels.team=a", the part after the dot is the key.
 std::string SetInMap(const std::string& key, const std::string& text, const FieldDescriptor& map,
                      Message& message) {
   Message* const entry = message.GetReflection()->AddMessage(&message, &map);
@@ -148,7 +148,7 @@ absl::Status ReadField(const std::string& name, const std::string& text, Message
 
 namespace {
 
-// Converts "labels[team]", the form of OpenAPI, to "labels.team".
+// Converts "labels[team]", OpenAPI's form, to "labels.team".
 std::string WithDots(const std::string& name) {
   const size_t open = name.find('[');
   if (open == std::string::npos || name.back() != ']') return name;

@@ -9,7 +9,7 @@
 
 namespace genesis {
 
-// A unary method by name, for a transport that knows its messages only at run time.
+// A unary method, called by name by a transport that knows its messages only at run time.
 class UnaryMethod {
  public:
   using Message = google::protobuf::Message;
@@ -21,7 +21,7 @@ class UnaryMethod {
                     const Callback<std::shared_ptr<const Message>>& callback) const = 0;
 };
 
-// Returns nullptr for a stream, and for a method that this daemon does not have.
+// Returns nullptr for a streaming or unknown method.
 const UnaryMethod* FindUnaryMethod(const std::string& name);
 
 }  // namespace genesis

@@ -11,8 +11,8 @@ namespace {
 using training::v1::AppendTrajectoriesRequest;
 using training::v1::AppendTrajectoriesResponse;
 
-// At most one read or append is in progress, so no lock is needed. A cancel ends the read, or the
-// one after the append, with ok = false; the call is finished there.
+// At most one read or append is in progress, so no lock is needed. A cancel makes the current or
+// the next read return ok = false, where the call is finished.
 class AppendReactor final : public grpc::ServerReadReactor<AppendTrajectoriesRequest> {
  public:
   AppendReactor(const ApiCall& call, grpc::CallbackServerContext* context, ReplayStore* store,
@@ -45,7 +45,7 @@ class AppendReactor final : public grpc::ServerReadReactor<AppendTrajectoriesReq
   void OnDone() override { delete this; }
 
  private:
-  // After StartRead or End another thread may have deleted this.
+  // After StartRead or End, another thread may have deleted this object.
   void AppendAndReadOn() {
     const absl::Status status = GuardedStatus("AppendTrajectories", [this] {
       const absl::Status admitted = call_.StillAdmitted();

@@ -10,9 +10,9 @@
 namespace genesis {
 
 // Starts the reactor of one AppendTrajectories call. It reads a message, appends it on a thread of
-// the store, and only then reads the next: the disk throttles the client. Finishes after the
-// client's last message, at the first error, on cancel, or when the server shuts down; an append in
-// progress ends first. Then it is counted and deletes itself.
+// the store, and only then reads the next, so that the disk throttles the client. Finishes after
+// the client's last message, at the first error, on cancel, or at server shutdown, but never during
+// an append. Then the call is counted and the reactor deletes itself.
 grpc::ServerReadReactor<training::v1::AppendTrajectoriesRequest>* StartAppend(
     const ApiCall& call, grpc::CallbackServerContext* context, ReplayStore* store, Metrics* metrics,
     training::v1::AppendTrajectoriesResponse* response);

@@ -20,20 +20,20 @@
 namespace genesis {
 namespace {
 
-// Maximum accepted before another listener has its turn.
+// Maximum connections accepted before another listener has its turn.
 constexpr int kMaxAtOnce = 64;
 constexpr absl::Duration kPause = absl::Milliseconds(10);
 
 int OpenSpare() { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
 
-// Returns 0 if the handle is not open.
+// Returns the inode of a socket; 0 if the descriptor is not an open socket.
 uint64_t InodeOf(int fd) {
   struct stat info = {};
   return fstat(fd, &info) == 0 && S_ISSOCK(info.st_mode) ? info.st_ino : 0;
 }
 
 // Returns the client of a connection in gRPC's format: a URI, with an IPv4 address even if an IPv6
-// socket accepted it. Empty for a unix socket, whose clients have no names.
+// socket accepted it. Empty for a unix socket, whose clients have no name.
 std::string PeerOf(int fd) {
   sockaddr_storage address = {};
   socklen_t length = sizeof(address);
@@ -105,7 +105,7 @@ void ConnectionAcceptor::AcceptFrom(int listener, const Take& take) {
     if (problem.empty()) {
       take(fd);
     } else {
-      // Counted first, so that a client that sees the end of its connection finds it counted.
+      // Count first, so that the count is correct once the client sees its connection closed.
       refused_(problem);
       close(fd);
     }
@@ -125,7 +125,7 @@ bool ConnectionAcceptor::Close(const std::string& peer) {
   for (auto& [fd, connection] : taken_) {
     if (connection.peer != peer || InodeOf(fd) != connection.inode) continue;
     connection.peer.clear();
-    // Unlike shutdown(2), this also drops unread data. gRPC, which owns the handle, finds the
+    // Unlike shutdown(2), this also drops unread data. gRPC, which owns the descriptor, finds the
     // connection broken and closes it.
     const sockaddr unspecified = {.sa_family = AF_UNSPEC, .sa_data = {}};
     connect(fd, &unspecified, sizeof(unspecified));
@@ -134,8 +134,8 @@ bool ConnectionAcceptor::Close(const std::string& peer) {
   return false;
 }
 
-// Another part of the process has taken the last handle. The spare one is closed for a moment, so
-// that the client is refused instead of left waiting.
+// Called when other code has taken the last descriptor. Closes the spare one for a moment, so that
+// the client is refused instead of left waiting.
 void ConnectionAcceptor::AcceptWithoutHandle(int listener) {
   if (spare_fd_ >= 0) close(spare_fd_);
   const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);

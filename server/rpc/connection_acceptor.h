@@ -18,14 +18,14 @@
 namespace genesis {
 
 // Accepts connections for gRPC, whose own listeners stop accepting permanently once the process has
-// run out of file handles (seen with 1.51). A connection over the limit is closed immediately, so
-// that its client can retry, and the next one is served as soon as there is room.
+// run out of file descriptors (seen with 1.51). A connection over the limit is closed immediately,
+// so that its client can retry. Later connections are served as soon as there is room.
 //
-// Owner: TrainingListener. Threads: one of its own, which calls `take` and `refused`. Failure: none
-// after the start; errors of the kernel are retried.
+// Owner: TrainingListener or WorkerListener. Threads: its own, which calls `take` and `refused`.
+// Failure: none after the start; kernel errors are retried.
 class ConnectionAcceptor {
  public:
-  // Takes over a connected socket.
+  // Takes over the ownership of a connected socket.
   using Take = std::function<void(int fd)>;
   // Called just before a refused connection is closed, with the reason: "file_handles" or
   // "max_connections".
@@ -39,16 +39,16 @@ class ConnectionAcceptor {
   // Must be called before Start.
   void Add(ListenSockets sockets, Take take);
   void Start();
-  // Ends the connection whose client gRPC calls `peer` ("ipv4:10.0.0.1:4711"). False if none has
-  // that name; connections of a unix socket have none. Any thread.
+  // Ends the connection whose client gRPC names `peer` ("ipv4:10.0.0.1:4711"). Returns false if
+  // there is none; connections of a unix socket have no name. Any thread.
   bool Close(const std::string& peer);
-  // Accepts no more connections; accepted ones belong to gRPC. Idempotent.
+  // Stops accepting connections. Accepted ones belong to gRPC. Idempotent.
   void Stop();
 
  private:
   struct Connection {
-    // Inode of the socket. Distinguishes an open connection from one that was closed and whose
-    // handle was reused.
+    // Inode of the socket. Distinguishes an open connection from a closed one
+    // whose descriptor was reused.
     uint64_t inode = 0;
     std::string peer;
   };
@@ -60,7 +60,7 @@ class ConnectionAcceptor {
   void AcceptFrom(int listener, const Take& take);
   void AcceptWithoutHandle(int listener);
   bool BelowMost() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns "" if the connection may be passed to gRPC, otherwise the reason.
+  // Returns "" if the connection may be passed to gRPC, otherwise the reason to refuse it.
   std::string Admit(int fd);
 
   const int max_connections_;
@@ -68,10 +68,10 @@ class ConnectionAcceptor {
   std::vector<Source> sources_;
   HandleRoom handles_;
   absl::Mutex mutex_;
-  // The accepted connections, by handle.
+  // Accepted connections, by file descriptor.
   std::map<int, Connection> taken_ ABSL_GUARDED_BY(mutex_);
   int spare_fd_ = -1;
-  int stop_fd_ = -1;  // An eventfd.
+  int stop_fd_ = -1;  // An eventfd that wakes the thread.
   std::thread thread_;
 };
 

@@ -18,7 +18,7 @@ constexpr char kMethod[] = "DownloadCheckpoint";
 constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
 // At most one file read or client write is in progress, so no lock is needed. A cancel makes the
-// write fail; the call is finished there.
+// write fail, where the call is finished.
 class DownloadReactor final : public grpc::ServerWriteReactor<DownloadCheckpointResponse> {
  public:
   DownloadReactor(const ApiCall& call, JobManager* jobs, CheckpointFiles* files,
@@ -54,7 +54,7 @@ class DownloadReactor final : public grpc::ServerWriteReactor<DownloadCheckpoint
     return absl::OkStatus();
   }
 
-  // After StartWrite or End another thread may have deleted this.
+  // After StartWrite or End, another thread may have deleted this object.
   void SendNext() {
     bool whole = false;
     const absl::Status read = GuardedStatus(kMethod, [&] { return ReadNext(whole); });
@@ -70,7 +70,7 @@ class DownloadReactor final : public grpc::ServerWriteReactor<DownloadCheckpoint
     absl::StatusOr<std::string> piece = download_->Read(kPieceBytes);
     if (!piece.ok()) return piece.status();
     if (sent_) response_.clear_checkpoint();
-    // An empty rest still carries the checkpoint's metadata.
+    // Even an empty file is sent as one message, with the checkpoint's metadata.
     whole = piece->empty() && sent_;
     sent_ = true;
     response_.set_content_crc32c(Crc32c(0, piece->data(), piece->size()));

@@ -9,10 +9,10 @@
 
 namespace genesis {
 
-// Starts the reactor of one DownloadCheckpoint call. A piece is read, on a thread that may block on
-// the disk, when the previous one is written: a slow client costs no thread and 1 MiB. Finishes at
-// the end of the file, at an error, on cancel, or when the server shuts down. Then it is counted
-// and deletes itself.
+// Starts the reactor of one DownloadCheckpoint call. Each piece is read, on a thread that may block
+// on the disk, when the previous one has been written, so a slow client costs 1 MiB but no thread.
+// Finishes at the end of the file, at an error, on cancel, or at server shutdown. Then the call is
+// counted and the reactor deletes itself.
 grpc::ServerWriteReactor<training::v1::DownloadCheckpointResponse>* StartDownload(
     const ApiCall& call, JobManager* jobs, CheckpointFiles* files,
     const training::v1::DownloadCheckpointRequest& request);

@@ -19,7 +19,7 @@ int Limit() {
   return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? ToCount(limit.rlim_cur) : 1024;
 }
 
-// Returns -1 if there is no handle left to count them with.
+// Returns the number of open descriptors; -1 if none is left to count them with.
 int CountOpen() {
   DIR* folder = opendir("/proc/self/fd");
   if (folder == nullptr) return -1;
@@ -49,7 +49,7 @@ bool HandleRoom::HasRoom() {
   const int open = CountOpen();
   const int room = Limit() / 4 * 3 - open;
   if (open < 0 || room <= 0) return false;
-  // Other code opens files meanwhile; an eighth of the room leaves enough for it.
+  // Other code also opens files; an eighth of the room leaves enough for it.
   unchecked_ = room / 8;
   return true;
 }

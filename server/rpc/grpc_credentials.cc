@@ -10,8 +10,8 @@
 namespace genesis {
 namespace {
 
-// A thread serves many calls of one connection in a row, and comparing a certificate is cheaper
-// than parsing it.
+// Caches the last name per thread: a thread serves many calls of a connection in a row, and
+// comparing certificates is cheaper than parsing them.
 absl::StatusOr<std::string> CachedName(const std::string& pem) {
   thread_local std::string last_pem;
   thread_local absl::StatusOr<std::string> last_name = std::string();
@@ -30,8 +30,8 @@ Credentials CredentialsOf(const grpc::ServerContextBase& context) {
   if (header != context.client_metadata().end()) {
     credentials.authorization.assign(header->second.data(), header->second.size());
   }
-  // The handshake has verified it. The name is read from the certificate itself, because gRPC
-  // returns the first of several.
+  // The handshake has verified the certificate. The name is parsed from it, because gRPC returns
+  // only the first of several names.
   const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();
   if (peer != nullptr && peer->IsPeerAuthenticated()) {
     const auto certificates = peer->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);

@@ -6,7 +6,7 @@
 
 namespace genesis {
 
-// Returns the credentials of a call.
+// Returns the credentials of a call: its token, verified client certificate and peer.
 Credentials CredentialsOf(const grpc::ServerContextBase& context);
 
 }  // namespace genesis

@@ -15,8 +15,8 @@ namespace {
 using training::v1::ImportCheckpointRequest;
 using training::v1::ImportCheckpointResponse;
 
-// At most one read or import step is in progress, so no lock is needed. A cancel ends the read, or
-// the one after the step, with ok = false.
+// At most one read or import step is in progress, so no lock is needed. A cancel makes the current
+// or the next read return ok = false.
 class ImportReactor final : public grpc::ServerReadReactor<ImportCheckpointRequest> {
  public:
   ImportReactor(const ApiCall& call, grpc::CallbackServerContext* context, JobManager* jobs,
@@ -66,7 +66,7 @@ class ImportReactor final : public grpc::ServerReadReactor<ImportCheckpointReque
     return upload_.Begin(announced);
   }
 
-  // After End another thread may have deleted this.
+  // After End, another thread may have deleted this object.
   void End(const absl::Status& status) {
     call_.Done(id_, status);
     grpc::ServerReadReactor<ImportCheckpointRequest>::Finish(ToGrpcStatus(status));

@@ -34,20 +34,20 @@ absl::Status SocketError(const std::string& path, const std::string& cause) {
                                                     "; choose another with --grpc-unix-socket"));
 }
 
-// Returns the listening socket, or -1 with errno.
+// Returns the listening socket, or -1 with errno set.
 int Listen(const addrinfo& where, int* port) {
   const int fd = socket(where.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return -1;
   const int on = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  // Accepted connections inherit it. Responses are small and clients wait for them.
+  // Accepted connections inherit TCP_NODELAY: responses are small, and clients wait for them.
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   sockaddr_storage address = {};
   memcpy(&address, where.ai_addr, where.ai_addrlen);
-  // The port is at the same offset in both kinds of address.
+  // The port is at the same offset in both address types.
   reinterpret_cast<sockaddr_in*>(&address)->sin_port = htons(static_cast<uint16_t>(*port));
   if (where.ai_family == AF_INET6) {
-    // [::] also serves IPv4, as users expect, unless the name has an address of each kind.
+    // [::] also serves IPv4, as users expect, unless the name has addresses of both families.
     const int v6_only =
         IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6*>(where.ai_addr)->sin6_addr)
             ? 0
@@ -67,7 +67,7 @@ int Listen(const addrinfo& where, int* port) {
   return fd;
 }
 
-// Returns "" if a socket file can be created at `path`; removes one left by a dead process.
+// Returns "" if a socket file can be created at `path`. Removes one left by a dead process.
 std::string ClearSocketFile(const std::string& path, const sockaddr_un& address) {
   struct stat info = {};
   if (lstat(path.c_str(), &info) != 0) return errno == ENOENT ? "" : strerror(errno);
@@ -76,7 +76,7 @@ std::string ClearSocketFile(const std::string& path, const sockaddr_un& address)
   const int connected = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
   const int error = errno;
   close(fd);
-  // Any result other than a refusal, such as a full backlog, means that a process listens.
+  // Any result except a refusal, such as a full backlog, means that a process is listening.
   if (connected == 0 || error != ECONNREFUSED) return "another process listens on it";
   return unlink(path.c_str()) == 0 ? "" : strerror(errno);
 }
@@ -111,7 +111,7 @@ absl::StatusOr<ListenSockets> ListenSockets::Tcp(const std::string& address) {
   sockets.port_ = where->port;
   for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
     const int fd = Listen(*each, &sockets.port_);
-    // "localhost" has an IPv6 address even if the kernel has no IPv6.
+    // "localhost" may resolve to an IPv6 address even if the kernel has no IPv6.
     if (fd < 0 && (errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT) &&
         (each->ai_next != nullptr || !sockets.fds_.empty())) {
       continue;

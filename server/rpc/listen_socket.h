@@ -10,8 +10,8 @@
 
 namespace genesis {
 
-// Non-blocking listening sockets. Movable; the destructor closes them and removes the socket's
-// file.
+// Non-blocking listening sockets. Movable. The destructor closes them
+// and removes the socket file.
 class ListenSockets {
  public:
   ListenSockets() = default;
@@ -19,8 +19,8 @@ class ListenSockets {
   ListenSockets(ListenSockets&& other) noexcept { *this = std::move(other); }
   ListenSockets& operator=(ListenSockets&& other) noexcept;
 
-  // Listens on "host:port": every address of the host's name, all on one port (0 picks one), not
-  // shared with another process. FAILED_PRECONDITION with the address and the cause.
+  // Listens on "host:port": every address of the host's name, all on one port (0 picks a free one),
+  // not shared with other processes. FAILED_PRECONDITION with the address and the cause.
   static absl::StatusOr<ListenSockets> Tcp(const std::string& address);
   // Listens on a socket file with that mode. Replaces a file left by a dead process.
   // FAILED_PRECONDITION if a process listens on it, or if it is not a socket.

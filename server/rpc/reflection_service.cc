@@ -30,7 +30,7 @@ void Refuse(grpc::StatusCode code, const std::string& message, Response& respons
   response.mutable_error_response()->set_error_message(message);
 }
 
-// Adds `file` and all of its imports, each once.
+// Adds `file` and all of its imports, each only once.
 void AddFile(const FileDescriptor& file, std::set<std::string>& seen, Response& response) {
   if (!seen.insert(file.name()).second) return;
   FileDescriptorProto description;
@@ -134,8 +134,8 @@ class ReflectionReactor final : public grpc::ServerBidiReactor<Request, Response
   void OnDone() override { delete this; }
 
  private:
-  // At most one read or write is in progress, and its completion comes here also when the call is
-  // cancelled or the server stops.
+  // At most one read or write is in progress, and it completes here even if the call is cancelled
+  // or the server stops.
   void End(const absl::Status& status) {
     call_.Done("", status);
     Finish(ToGrpcStatus(status));

@@ -8,12 +8,12 @@
 
 namespace genesis {
 
-// The standard reflection service, for callers with at least the role viewer: gRPC's own serves
-// every client. Stateless; each stream has a reactor, which deletes itself.
+// The standard reflection service, for callers with at least the role viewer; gRPC's own one serves
+// every client. Stateless. Each stream has a reactor that deletes itself.
 class ReflectionService final
     : public grpc::reflection::v1alpha::ServerReflection::CallbackService {
  public:
-  // `services`: full names to list in addition to this one.
+  // `services` are the full names to list in addition to this service.
   ReflectionService(const ApiGate* gate, std::vector<std::string> services);
 
   grpc::ServerBidiReactor<grpc::reflection::v1alpha::ServerReflectionRequest,

@@ -18,17 +18,17 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Between two readings. A connection sends about a thousand calls in this time.
+// Pause between two readings. A connection can send about a thousand calls in this time.
 constexpr absl::Duration kReadingPause = absl::Milliseconds(10);
-// Least number of calls of a server, failed or opened since the last look at its connections, for
-// another look.
+// Minimum number of calls of a server, failed or opened since the last check of its connections,
+// that triggers another check.
 constexpr int64_t kSuspectFailed = 100;
 constexpr int64_t kSuspectOpened = 200;
 constexpr int kMaxSocketsInOneReading = 500;
-// After a flood, when the calls that were read before the connection was closed have ended.
+// Delay after a flood, in which calls that were read before the connection was closed end.
 constexpr absl::Duration kTrimPause = absl::Seconds(1);
 
-// An answer of channelz. An empty object where the entity is gone.
+// Parses a response of channelz. Returns an empty object if the entity no longer exists.
 Json Parse(char* answer) {
   if (answer == nullptr) return Json::object();
   Json parsed = Json::parse(answer, nullptr, /*allow_exceptions=*/false);
@@ -36,7 +36,7 @@ Json Parse(char* answer) {
   return parsed.is_object() ? parsed : Json::object();
 }
 
-// Numbers are texts, as Protobuf's JSON has them, and left out where they are 0.
+// Returns a number. Protobuf's JSON has numbers as strings, and omits them if they are 0.
 int64_t Number(const Json& object, const char* name) {
   int64_t number = 0;
   const auto found = object.find(name);
@@ -110,10 +110,10 @@ void ResetWatch::Loop() {
     if (Suspects()) LookAtConnections(now);
     if (now >= trim_at_) {
       trim_at_ = absl::InfiniteFuture();
-      // Small blocks of ended calls keep glibc from returning what lies between them.
+      // Small blocks of ended calls keep glibc from returning the memory between them.
       malloc_trim(0);
     }
-    // With thousands of connections a look takes a while; half of the time at most.
+    // With thousands of connections a check takes a while; spend at most half of the time on it.
     pause = std::max(kReadingPause, SteadyNow() - now);
   }
 }
@@ -147,8 +147,8 @@ void ResetWatch::LookAt(int64_t socket, absl::Time now) {
   connection.last_look = looks_;
   const Json& data = Member(found, "data");
   // gRPC counts a stream as failed if it was closed before the server ended it, but only when its
-  // call is destroyed. No more than max_open_calls_ of the started streams can be open, so the
-  // others that have not succeeded were reset too.
+  // call is destroyed. At most max_open_calls_ of the started streams can be open, so any others
+  // that did not succeed have been reset too.
   const int64_t abandoned =
       std::max(Number(data, "streamsFailed"),
                Number(data, "streamsStarted") - Number(data, "streamsSucceeded") - max_open_calls_);

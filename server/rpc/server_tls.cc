@@ -9,8 +9,8 @@
 namespace genesis {
 namespace {
 
-// gRPC's C++ classes take files to watch or certificates that never change. The C core underneath
-// fetches them at every handshake, which is needed here.
+// gRPC's C++ classes take files to watch or certificates that never change. The C core can fetch
+// certificates at each handshake, which is needed here.
 class ReloadingCredentials final : public grpc::ServerCredentials {
  public:
   ReloadingCredentials(const TlsStore* store, bool client_certificates) : store_(store) {
@@ -21,7 +21,7 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
   }
   ~ReloadingCredentials() override { grpc_server_credentials_release(credentials_); }
 
-  // Unused: ApiGate authenticates callers.
+  // Unused, because ApiGate authenticates callers.
   void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {}
 
  private:
@@ -29,7 +29,7 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
     return grpc_server_add_http2_port(server, address.c_str(), credentials_);
   }
 
-  // Called by gRPC before each handshake, one at a time.
+  // Called by gRPC before each handshake, never concurrently.
   static grpc_ssl_certificate_config_reload_status Fetch(
       void* self, grpc_ssl_server_certificate_config** config) {
     auto& credentials = *static_cast<ReloadingCredentials*>(self);

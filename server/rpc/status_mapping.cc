@@ -10,20 +10,20 @@
 namespace genesis {
 namespace {
 
-// Clients accept 8 KiB of metadata in all, which includes the status, the content type and
-// additions of a proxy.
+// Clients accept 8 KiB of metadata in total, including the status, the content type and
+// fields that a proxy adds.
 constexpr size_t kMaxTrailerBytes = 7000;
 constexpr size_t kMaxMessageInTrailer = 2400;
 
-// Returns the size as sent in "grpc-message": '%' and bytes that are not printable ASCII take
-// three.
+// Returns the size of `text` as sent in "grpc-message", where '%' and bytes that are not printable
+// ASCII take three bytes.
 size_t SizeAsHeader(const std::string& text) {
   size_t size = 0;
   for (const char c : text) size += c >= 0x20 && c < 0x7F && c != '%' ? 1 : 3;
   return size;
 }
 
-// Returns the size as sent in a "-bin" header: in base64.
+// Returns the size as sent in a "-bin" header, in base64.
 size_t SizeAsHeader(const google::rpc::Status& rpc) { return (rpc.ByteSizeLong() + 2) / 3 * 4; }
 
 bool Fits(const google::rpc::Status& rpc) {
@@ -39,7 +39,7 @@ std::string CutMessage(const std::string& message) {
 }
 
 // Removes errors from the end of the list until the status fits. A detail that is not a list of
-// errors is removed whole.
+// errors is removed as a whole.
 void CutDetails(google::rpc::Status& rpc) {
   for (int i = rpc.details_size() - 1; i >= 0 && !Fits(rpc); --i) {
     google::protobuf::Any& detail = *rpc.mutable_details(i);

@@ -6,9 +6,9 @@
 
 namespace genesis {
 
-// Converts a core status to a gRPC status, in this one place; the codes have equal numbers. Its
-// payloads, such as google.rpc.BadRequest, go into grpc-status-details-bin. Message and details are
-// truncated to what every client accepts in a trailer (8 KiB): a larger one would arrive as
+// Converts an absl status to a gRPC status. The codes have equal numbers. Payloads, such as
+// google.rpc.BadRequest, go into grpc-status-details-bin. Message and details are truncated to what
+// every client accepts in a trailer (8 KiB), because a larger one would arrive as
 // RESOURCE_EXHAUSTED without them. BoundedText marks a truncated message.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 

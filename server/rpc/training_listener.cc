@@ -14,10 +14,10 @@
 namespace genesis {
 namespace {
 
-// Clients must match these; docs/security.md publishes them.
+// docs/security.md publishes these limits, which clients' keepalive settings must respect.
 constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(20);
 constexpr absl::Duration kMinClientPing = absl::Seconds(10);
-// Limits of a connection without a valid handshake, and of one without a call.
+// Time limits of a connection without a valid handshake, and of one without a call.
 constexpr absl::Duration kHandshakeTimeout = absl::Seconds(20);
 constexpr absl::Duration kMaxIdle = absl::Hours(1);
 constexpr int kMaxCallsPerConnection = 1000;

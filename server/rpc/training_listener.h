@@ -19,9 +19,9 @@
 
 namespace genesis {
 
-// The gRPC server for clients, on grpc.listen and, if set, on grpc.unix_socket: the given services
-// and the standard health service. Bounded in connections, file handles, message and header sizes,
-// calls per connection and calls abandoned by a connection; sends keepalives on silent connections.
+// The gRPC server for clients, on grpc.listen and, if set, grpc.unix_socket. Serves the given
+// services and standard health. Limits connections, file descriptors, message and header sizes,
+// open and abandoned calls per connection; sends keepalives on idle connections.
 //
 // Owner: the daemon. Threads: gRPC's, the acceptor's and the reset watch's. Failure: none after the
 // start.
@@ -29,16 +29,16 @@ class TrainingListener {
  public:
   struct Options {
     const Settings* settings = nullptr;         // Read during Start only.
-    const TlsStore* tls = nullptr;              // Null disables TLS. Outlives the listener.
-    std::vector<grpc::Service*> services = {};  // Outlive it too.
-    // Called just before a connection is closed by the server, with the reason: "file_handles",
+    const TlsStore* tls = nullptr;              // Null disables TLS. Must outlive the listener.
+    std::vector<grpc::Service*> services = {};  // Must outlive it too.
+    // Called just before the server closes a connection, with the reason: "file_handles",
     // "max_connections" or "resets".
     ConnectionAcceptor::Refused refused = [](const std::string&) {};
-    // Called for each call of a method that no service has.
+    // Called for each call of an unknown method.
     std::function<void()> unknown_method = [] {};
   };
 
-  // FAILED_PRECONDITION with the address and the cause if an address cannot be bound.
+  // Returns FAILED_PRECONDITION with the address and the cause if an address cannot be bound.
   static absl::StatusOr<std::unique_ptr<TrainingListener>> Start(const Options& options);
   ~TrainingListener();
   TrainingListener(const TrainingListener&) = delete;
@@ -46,7 +46,7 @@ class TrainingListener {
 
   int port() const { return port_; }
   grpc::HealthCheckServiceInterface* health() { return server_->GetHealthCheckService(); }
-  // Accepts no new connections; open calls have until `deadline`. Idempotent.
+  // Stops accepting connections. Open calls have until `deadline`. Idempotent.
   void Stop(std::chrono::system_clock::time_point deadline);
 
  private:

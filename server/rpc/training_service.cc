@@ -19,14 +19,14 @@ ServerUnaryReactor* TrainingServiceImpl::Serve(CallbackServerContext* context,
                                                Method<Request, Response> method) {
   static const MethodRow& row = MethodOfRequest(Request::descriptor()->name());
   ServerUnaryReactor* reactor = context->DefaultReactor();
-  // The client has cancelled, so neither credentials nor the request are checked.
+  // The client has cancelled, so there is no need to check credentials or the request.
   if (context->IsCancelled()) {
     parts_.metrics->Request("grpc", row.name, "CANCELLED");
     reactor->Finish(grpc::Status::CANCELLED);
     return reactor;
   }
   const ApiCall call(parts_.gate, row, "grpc", CredentialsOf(*context));
-  // Taken first, because the request is gone once the reactor has finished.
+  // Read first, because the request is gone once the reactor has finished.
   const std::string subject = SubjectOf(*request);
   const Callback<Response> callback = [call, subject, reactor,
                                        response](const absl::StatusOr<Response>& result) {

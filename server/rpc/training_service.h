@@ -8,8 +8,8 @@
 
 namespace genesis {
 
-// TrainingService over gRPC: admits the call, passes unary ones to TrainingApi and streams to their
-// own reactors, converts the status in one place and counts the call. Stateless; never blocks.
+// TrainingService over gRPC. Admits the call, passes unary calls to TrainingApi and streams to
+// their reactors, converts the status and counts the call. Stateless; never blocks.
 class TrainingServiceImpl final : public training::v1::TrainingService::CallbackService {
  public:
   struct Parts {

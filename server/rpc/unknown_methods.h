@@ -7,7 +7,7 @@
 
 namespace genesis {
 
-// Refuses calls of methods that no service has, as gRPC itself does, and reports each to a counter.
+// Refuses calls of unknown methods, as gRPC itself does, and reports each to a counter.
 //
 // Owner: the listener. Threads: gRPC's, which call `on_call`.
 class UnknownMethods final : public grpc::CallbackGenericService {

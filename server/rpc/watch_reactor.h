@@ -8,9 +8,9 @@
 
 namespace genesis {
 
-// Starts the reactor of one WatchJob call. It keeps the newest snapshot and a bounded number of
-// events during a write. Finishes when the final state and all events are sent, on cancel, or when
-// the server shuts down. Then it is counted and deletes itself.
+// Starts the reactor of one WatchJob call. During a write it keeps the newest snapshot and a
+// limited number of events. Finishes when the final state and all events are sent, on cancel, or at
+// server shutdown. Then the call is counted and the reactor deletes itself.
 grpc::ServerWriteReactor<training::v1::WatchJobResponse>* StartWatch(
     const ApiCall& call, JobManager* jobs, const training::v1::WatchJobRequest& request);
 

@@ -13,9 +13,9 @@
 namespace genesis {
 namespace {
 
-// Reports are small; a job's specification is the largest message.
+// Reports are small. The largest message is a job's specification.
 constexpr int kMaxMessageBytes = 4 * 1024 * 1024;
-// One per worker; more than a machine runs.
+// One per worker; no machine runs so many.
 constexpr int kMaxConnections = 4096;
 
 }  // namespace
@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<WorkerListener>> WorkerListener::Start(const std:
         "the workers' socket path ", path, " has ", path.size(), " characters; at most ",
         sizeof(sockaddr_un::sun_path) - 1, " fit: choose a shorter --data-dir"));
   }
-  // Workers are gRPC clients, whose target syntax ends an address at a comma.
+  // Workers are gRPC clients, and in gRPC's target syntax an address ends at a comma.
   if (absl::StrContains(path, ',')) {
     return absl::FailedPreconditionError(
         absl::StrCat("the workers' socket path ", QuoteValue(path),

@@ -25,8 +25,8 @@ const MethodRow& AttachRow() {
   return row;
 }
 
-// Returns "10.0.0.7" of "ipv4:10.0.0.7:41234", "fd00::7" of "ipv6:%5Bfd00::7%5D:41234"; otherwise
-// empty.
+// Returns "10.0.0.7" for "ipv4:10.0.0.7:41234", "fd00::7" for
+// "ipv6:%5Bfd00::7%5D:41234", and otherwise "".
 std::string PeerAddress(absl::string_view peer) {
   peer = peer.substr(0, peer.rfind(':'));
   if (absl::ConsumePrefix(&peer, "ipv4:")) return std::string(peer);
@@ -37,10 +37,10 @@ std::string PeerAddress(absl::string_view peer) {
 }
 
 // Reads until the worker closes its side, and writes commands one at a time. Finishes when the
-// reads end or when the pool closes the link; deletes itself in OnDone.
+// reads end or the pool closes the link. Deletes itself in OnDone.
 class AttachReactor final : public grpc::ServerBidiReactor<AttachRequest, AttachResponse> {
  public:
-  // `call`: of a worker on another host; `peer`: its address.
+  // `call` and `peer`, the address, are set for a worker of another host.
   AttachReactor(WorkerPool* pool, std::optional<ApiCall> call, std::string peer)
       : pool_(pool),
         call_(std::move(call)),
@@ -55,8 +55,8 @@ class AttachReactor final : public grpc::ServerBidiReactor<AttachRequest, Attach
 
   void OnReadDone(bool ok) override {
     if (!ok) {
-      // A worker reports the end of its job before it closes. One that still holds its job has sent
-      // an unreadable message, and must not send it again.
+      // A worker reports the end of its job before it closes. If it still holds its job, it has
+      // sent an unreadable message and must not send it again.
       const bool cut_short = !worker_id_.empty() && pool_->HoldsJob(worker_id_);
       link_->Finish(cut_short ? grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
                                              "the newest message could not be read")
@@ -87,13 +87,13 @@ class AttachReactor final : public grpc::ServerBidiReactor<AttachRequest, Attach
   }
 
  private:
-  // Counts and audits the call when the worker attaches or is refused; the job reports the rest.
+  // Counts, audits and ends the call of a worker that is refused.
   void Refuse(const absl::Status& status) {
     if (call_.has_value()) call_->Done(request_.hello().worker_id(), status);
     link_->Finish(ToGrpcStatus(status));
   }
 
-  // The pool's end of the stream. Outlives the reactor, so that a late Send meets a closed link.
+  // The pool's end of the stream. Outlives the reactor, so that a late Send finds a closed link.
   class Link final : public WorkerLink {
    public:
     explicit Link(AttachReactor* reactor) : reactor_(reactor) {}
@@ -129,7 +129,7 @@ class AttachReactor final : public grpc::ServerBidiReactor<AttachRequest, Attach
     absl::Mutex mutex_;
     AttachReactor* reactor_ ABSL_GUARDED_BY(mutex_);
     bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-    // The front one is being written; bounded by the number of requests to one job.
+    // The front element is being written. Bounded by the number of requests for one job.
     std::deque<AttachResponse> waiting_ ABSL_GUARDED_BY(mutex_);
   };
 

@@ -6,11 +6,11 @@
 
 namespace genesis {
 
-// WorkerService.Attach: one reactor per worker, between its stream and the pool. Stateless.
+// Serves WorkerService.Attach: one reactor per worker, between its stream and the pool. Stateless.
 class WorkerServiceImpl final : public training::v1::WorkerService::CallbackService {
  public:
-  // `gate` admits workers of other hosts; null for the socket in the data folder, which the
-  // folder's mode protects.
+  // `gate` admits workers of other hosts. It is null for the socket in the data folder, which is
+  // protected by the folder's mode.
   WorkerServiceImpl(WorkerPool* pool, const ApiGate* gate) : pool_(pool), gate_(gate) {}
 
   grpc::ServerBidiReactor<training::v1::AttachRequest, training::v1::AttachResponse>* Attach(

@@ -54,7 +54,7 @@ absl::Status Copy(const std::string& from, const std::string& to) {
   return status.ok() ? SyncPath(to) : status;
 }
 
-// Names sort by time. A copy that cannot be removed is kept, which is not an error.
+// Relies on names that sort by time. Ignores a copy that cannot be removed.
 void RemoveOld(const std::string& dir) {
   std::vector<std::string> copies;
   std::error_code ignored;

@@ -10,14 +10,14 @@
 
 namespace genesis {
 
-// Copies a snapshot of <data_dir>/jobs.db to <data_dir>/backups/jobs-<UTC time>.db. The copy is on
-// disk when it returns; the newest 10 copies are kept. Blocks on the disk; neither readers nor the
-// writer wait for it. RESOURCE_EXHAUSTED if the disk is full.
+// Copies a snapshot of <data_dir>/jobs.db to <data_dir>/backups/jobs-<UTC time>.db. Returns when
+// the copy is on disk, and keeps the newest 10 copies. Blocks on the disk, but not on readers or
+// the writer. RESOURCE_EXHAUSTED if the disk is full.
 absl::StatusOr<training::v1::BackupStoreResponse> MakeBackup(const std::string& data_dir);
 
-// Runs MakeBackup on a separate thread, for callers that must not block.
-// Owner: the daemon. Threads: Start from any; the callback runs on the backup's thread.
-// Failure: MakeBackup's status; RESOURCE_EXHAUSTED if several are already in progress.
+// Runs MakeBackup on a separate thread, for callers that must not block. Owner: the daemon.
+// Threads: any may call Start; the callback runs on the backup's thread. Failure: MakeBackup's
+// status; RESOURCE_EXHAUSTED if several backups are in progress.
 class StoreBackup {
  public:
   explicit StoreBackup(std::string data_dir) : data_dir_(std::move(data_dir)), thread_(1) {}

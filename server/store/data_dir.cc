@@ -17,7 +17,7 @@
 namespace genesis {
 namespace {
 
-// Space that the store needs to start: its write-ahead log, a few pages, and room for the log.
+// Space that the store needs to start: write-ahead log, a few pages, and the log file.
 constexpr size_t kProbeBytes = size_t{1024} * 1024;
 
 absl::Status DirError(const std::string& path, const std::string& what, int error) {
@@ -32,21 +32,21 @@ absl::Status DirError(const std::string& path, const std::string& what, int erro
       absl::StrCat(message, "; choose another folder with --data-dir, or fix its permissions"));
 }
 
-// Returns the process id of the newest holder, as written in the file; empty for none.
+// Returns the ID of the process that last took the lock, from the file; empty if none is there.
 std::string ReadHolder(int fd) {
   char text[32] = {};
   const ssize_t size = pread(fd, text, sizeof(text) - 1, 0);
   return size > 0 ? std::string(text, size) : "";
 }
 
-// A zombie, whose parent has not reaped it, runs no program any more.
+// Returns true if the process is gone or a zombie, which runs no program any more.
 bool HasEnded(const std::string& pid) {
   char ignored = 0;
   return readlink(absl::StrCat("/proc/", pid, "/exe").c_str(), &ignored, 1) < 0 && errno == ENOENT;
 }
 
-// A daemon killed while it started a worker leaves the lock to its forked copy, the future worker,
-// which ends immediately.
+// If a daemon is killed while it starts a worker, its forked copy, the future worker, still holds
+// the lock. The copy exits immediately, so wait for it.
 absl::Status Lock(int fd, int holder_fd, const std::string& path) {
   const absl::Time patience = SteadyNow() + absl::Seconds(5);
   while (flock(fd, LOCK_EX | LOCK_NB) != 0) {

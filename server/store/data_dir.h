@@ -7,9 +7,9 @@
 
 namespace genesis {
 
-// The daemon's folder, held by one daemon at a time. The lock is flock on the folder itself and on
+// The daemon's folder, used by one daemon at a time. The lock is flock on the folder and on
 // <dir>/genesisd.lock, which names the process and which earlier versions lock. The kernel releases
-// both when the process ends, however it ends.
+// both when the process ends, in whatever way.
 class DataDir {
  public:
   // Creates the folder with its parents, takes the lock and checks that the folder is writable.

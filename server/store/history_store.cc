@@ -20,7 +20,7 @@ using training::v1::HistoryRow;
 constexpr int64_t kSchema = 3;
 constexpr int64_t kForgottenAtOnce = 5000;
 
-// `timestamp` is in the format of FormatSqlTime. NULL means not measured.
+// `timestamp` has the format of FormatSqlTime. NULL means not measured.
 constexpr char kTables[] = R"sql(
 CREATE TABLE fp16_stats(
   timestamp TEXT NOT NULL,
@@ -44,14 +44,14 @@ CREATE INDEX fp16_stats_by_job ON fp16_stats(job_id, timestamp);
 PRAGMA user_version = 1;
 )sql";
 
-// The migration of the schema from 1 to 2. New columns are appended.
+// Migrates the schema from version 1 to 2. New columns are appended.
 constexpr char kColumnsOf2[] = R"sql(
 ALTER TABLE fp16_stats ADD COLUMN divergence_ratio REAL;
 ALTER TABLE fp16_stats ADD COLUMN held_out_loss REAL;
 PRAGMA user_version = 2;
 )sql";
 
-// The migration of the schema from 2 to 3.
+// Migrates the schema from version 2 to 3.
 constexpr char kColumnsOf3[] = R"sql(
 ALTER TABLE fp16_stats ADD COLUMN divergences INTEGER;
 PRAGMA user_version = 3;
@@ -104,7 +104,7 @@ absl::Status Insert(Statement& insert, const HistoryRow& row) {
   return insert.Run();
 }
 
-// Returns the value of an enum whose name has this suffix; 0, the unknown value, for none.
+// Returns the enum value for which `name` returns `text`; 0, the unknown value, if there is none.
 template <typename Enum, typename Name>
 Enum ByName(const std::string& text, int most, Name name) {
   for (int value = 1; value <= most; ++value) {
@@ -256,7 +256,7 @@ absl::Status HistoryStore::PutAside() {
         absl::StrCat("cannot move the damaged ", path_, " away: ", error.message()));
   }
   for (const char* const suffix : {"-wal", "-shm"}) {
-    // Some of the files may not exist.
+    // Either file may not exist, so errors are ignored.
     std::filesystem::rename(path_ + suffix, aside + suffix, error);
   }
   spdlog::error("{} is damaged; it is now {}, and the history begins anew", path_, aside);

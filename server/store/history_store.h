@@ -15,15 +15,15 @@
 namespace genesis {
 
 // Metrics of jobs over time: the table fp16_stats of <data_dir>/metrics.db, which users may read
-// with sqlite3 while the daemon runs (docs/history.md). A separate file, so that damage to it
+// with sqlite3 while the daemon runs (docs/history.md). It is a separate file, so that damage to it
 // cannot affect jobs.
 //
-// Owner: the daemon. Threads: Read from any; the rest from the recorder's. Failure: the store's
-// status. A damaged file is set aside and a new one created; one with a newer schema is left alone.
+// Owner: the daemon. Threads: any for Read; the recorder's for the rest. Failure: the store's
+// status. A damaged file is set aside and replaced; one with a newer schema is not touched.
 class HistoryStore {
  public:
   struct Query {
-    // End of a page: the row's time in seconds since the Unix epoch, and its number.
+    // Position of a row: its time in seconds since the Unix epoch, and its number.
     struct Place {
       int64_t seconds = 0;
       int64_t number = 0;
@@ -40,14 +40,14 @@ class HistoryStore {
 
   explicit HistoryStore(std::string path) : path_(std::move(path)), readers_(path_) {}
 
-  // Oldest first. UNAVAILABLE if there is no readable file.
+  // Reads rows, oldest first. UNAVAILABLE if there is no readable file.
   absl::StatusOr<std::vector<Row>> Read(const Query& query);
-  // Reads the newest rows, oldest of them first.
+  // Reads the newest rows and returns them oldest first.
   absl::StatusOr<std::vector<Row>> ReadNewest(absl::Time since, int64_t limit);
 
-  // Appends all rows or none. First opens or creates the file if needed.
+  // Appends all rows or none. Opens or creates the file first if necessary.
   absl::Status Append(const std::vector<training::v1::HistoryRow>& rows);
-  // Removes older rows, some thousand at a time; returns true if there may be more.
+  // Removes older rows, a few thousand per call. Returns true if there may be more.
   absl::StatusOr<bool> Forget(absl::Time before);
 
  private:

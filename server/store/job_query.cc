@@ -1,4 +1,4 @@
-// ListJobs as one SQL statement: ReadJobs of store_reads.h.
+// ReadJobs of store_reads.h, the query of ListJobs, as one SQL statement.
 #include <optional>
 #include <utility>
 
@@ -10,10 +10,10 @@
 namespace genesis {
 namespace {
 
-// Conditions and their bound values. Text of a caller never becomes part of the SQL.
+// The conditions of a query and their bound values. Text of clients never becomes part of the SQL.
 class Conditions {
  public:
-  // "?7", bound to `value`.
+  // Binds `value` and returns its placeholder, e.g. "?7".
   std::string Parameter(int64_t value) { return AddValue({.number = value, .text = ""}); }
   std::string Parameter(const std::string& value) {
     return AddValue({.number = std::nullopt, .text = value});
@@ -64,7 +64,7 @@ void AddFilters(const JobQuery& query, Conditions& conditions) {
     conditions.Add(absl::StrCat("substr(j.id, 1, length(", prefix, ")) = ", prefix));
   }
   for (const auto& [key, value] : query.labels) {
-    // Scans the labels once instead of looking them up for each job.
+    // Scan the labels once instead of looking them up for each job.
     std::string has = absl::StrCat("j.ordinal IN (SELECT ordinal FROM job_labels WHERE key = ",
                                    conditions.Parameter(key));
     if (!value.empty()) absl::StrAppend(&has, " AND value = ", conditions.Parameter(value));
@@ -106,8 +106,8 @@ absl::StatusOr<std::vector<StoredJob>> ReadJobs(Database& database, const JobQue
   AddFilters(query, conditions);
   AddPlace(query, conditions);
   const std::string limit = conditions.Parameter(query.limit);
-  // There is no index by owner, state or label: the rows of `jobs` are small and a scan of 10,000
-  // of them takes about a millisecond, but each index would cost every write.
+  // There is no index on owner, state or label. Rows of `jobs` are small, and a scan of 10,000
+  // takes about a millisecond, while each index would slow down every write.
   absl::StatusOr<Statement> statement = database.Prepare(
       absl::StrCat("SELECT j.ordinal, j.id, r.job FROM jobs j CROSS JOIN job_records r ON "
                    "r.ordinal = j.ordinal ",

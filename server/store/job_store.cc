@@ -10,11 +10,11 @@
 namespace genesis {
 namespace {
 
-// Longer than the check of 10,000 jobs takes, and short compared with the start-up limit.
+// Longer than a check of 10,000 jobs takes, but short compared with the start-up limit.
 constexpr absl::Duration kQuickCheckLimit = absl::Milliseconds(250);
 constexpr int64_t kEventsPerJob = 1000;
 
-// Adds the cure to the error of a store that cannot be opened.
+// Adds the cure to the error message of a store that cannot be opened.
 absl::Status WithAdvice(const absl::Status& status, const std::string& path) {
   const char* advice = "";
   switch (status.code()) {
@@ -41,8 +41,8 @@ absl::Status WithAdvice(const absl::Status& status, const std::string& path) {
   return absl::Status(status.code(), absl::StrCat(status.message(), about, advice));
 }
 
-// Creates the store under another name first. So an empty file means a lost store, not one that was
-// just begun, and is not silently replaced.
+// Creates the store under a temporary name first. So an empty file at `path` is a lost store, not a
+// half-created one, and is not replaced silently.
 absl::Status MakeIfMissing(const std::string& path, const Database::Options& connection) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -104,7 +104,7 @@ absl::Status JobStore::Commit() {
 }
 
 void JobStore::Rollback() {
-  // Fails only if SQLite has already rolled back by itself.
+  // Fails only if SQLite has already rolled back.
   database_->Execute("ROLLBACK").IgnoreError();
 }
 
@@ -199,7 +199,7 @@ absl::StatusOr<training::v1::LossCurve> JobStore::FindBaseline(const std::string
   const absl::StatusOr<bool> row = find->Step();
   if (!row.ok()) return row.status();
   training::v1::LossCurve curve;
-  // An unreadable curve is treated as missing: it is only an aid.
+  // An unreadable curve counts as missing, because it is only used for comparison.
   if (*row && !curve.ParseFromString(find->Text(0))) curve.Clear();
   return curve;
 }

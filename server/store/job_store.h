@@ -17,52 +17,52 @@
 
 namespace genesis {
 
-// The durable state of the daemon behind JobManager: jobs, their events, their checkpoints; see
-// schema.h.
-// Owner: the daemon. Threads: the writer's (and any before it starts), except readers(). Failure:
-// any call may return the store's status; nothing is half written, because every change is made
-// between Begin and Commit.
+// The durable state behind JobManager: jobs, their events and their
+// checkpoints (schema.h). Owner: the daemon. Threads: the writer's, or any
+// before it starts; any for readers(). Failure: any call may return the
+// store's status. Every change must be made between Begin and Commit, so that
+// nothing is ever half written.
 class JobStore {
  public:
   struct Options {
     Database::Check check = Database::Check::kQuick;
-    absl::Duration wait = absl::Seconds(5);  // Wait for another process that holds the file.
+    absl::Duration wait = absl::Seconds(5);  // Maximum wait for another process.
   };
   // Opens or creates <dir>/jobs.db, checks it and migrates its schema. The quick check stops after
-  // a quarter of a second, because start-up must not slow down as the store grows; the full check
-  // does not. Errors as Database, and FAILED_PRECONDITION for a newer schema; every message has a
-  // cure.
+  // a quarter of a second, so that start-up does not slow down as the store grows; the full check
+  // does not stop. Errors as Database, and FAILED_PRECONDITION for a newer schema. Every error
+  // message contains a cure.
   static absl::StatusOr<std::unique_ptr<JobStore>> Open(const std::string& dir,
                                                         const Options& options);
   static absl::StatusOr<std::unique_ptr<JobStore>> Open(const std::string& dir) {
     return Open(dir, Options());
   }
 
-  // The writer's connection, for the queries of store_reads.h.
+  // Returns the writer's connection, for the queries of store_reads.h.
   Database& database() { return *database_; }
-  // Connections for every other thread.
+  // Returns the connections for all other threads.
   ReaderPool& readers() { return readers_; }
 
   absl::Status Begin();
   absl::Status Commit();
   void Rollback();
 
-  // Inserts or replaces by ordinal, the job's position in the order of acceptance.
+  // Inserts or replaces the job with this ordinal, its position in the order of acceptance.
   absl::Status PutJob(int64_t ordinal, const training::v1::Job& job);
-  // Removes its events too; its checkpoints only if `with_checkpoints`.
+  // Removes the job and its events; its checkpoint records only if `with_checkpoints`.
   absl::Status RemoveJob(const std::string& id, bool with_checkpoints);
-  // Returns the event's sequence, which is above all previous ones.
+  // Returns the event's sequence number, which is larger than all previous ones.
   absl::StatusOr<int64_t> AddEvent(const std::string& job_id, const training::v1::JobEvent& event);
-  // Removes all but the newest 1000 of the job.
+  // Removes all events of the job except the newest 1000.
   absl::Status PruneEvents(const std::string& job_id);
 
   struct Forgotten {
     std::string id;
     training::v1::JobState state;
   };
-  // Removes the finished jobs that ended first, with their events but not their checkpoints: the
-  // first `most`, and all that ended before `ended_before` (seconds since 1970), at most `batch` in
-  // all.
+  // Removes finished jobs with their events but not their checkpoints: the `most`
+  // that ended first, and all that ended before `ended_before` (seconds since 1970),
+  // but at most `batch` in total.
   absl::StatusOr<std::vector<Forgotten>> ForgetEnded(int64_t most, int64_t ended_before,
                                                      int64_t batch);
 
@@ -70,10 +70,10 @@ class JobStore {
   absl::Status RemoveCheckpoint(const std::string& id);
   absl::Status PutMetadata(const std::string& key, const std::string& value);
 
-  // Returns the losses of the newest finished FP32 job of a workload (WorkloadKey); empty if there
-  // are none.
+  // Returns the losses of the newest finished FP32 job of a workload
+  // (WorkloadKey); empty if there is none.
   absl::StatusOr<training::v1::LossCurve> FindBaseline(const std::string& workload);
-  // Replaces that of the workload; removes the oldest beyond 1000.
+  // Replaces the workload's baseline. Removes the oldest baselines if there are more than 1000.
   absl::Status PutBaseline(const std::string& workload, const std::string& job_id,
                            const training::v1::LossCurve& curve);
 

@@ -4,7 +4,7 @@ namespace genesis {
 namespace {
 
 constexpr int kMaxConnections = 4;
-// Holds a page of jobs; the rest is in the system's page cache.
+// Enough for a page of jobs. The rest of the file is in the system's page cache.
 constexpr int kCacheKib = 512;
 
 }  // namespace

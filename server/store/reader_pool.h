@@ -12,19 +12,19 @@
 
 namespace genesis {
 
-// A few connections for reading jobs.db, each used by one thread at a time. In WAL mode a reader
-// and the writer do not block each other.
+// A few connections that read jobs.db, each used by one thread at a time. In WAL mode readers and
+// the writer do not block each other.
 //
-// Owner: JobStore. Threads: Borrow from any; it blocks while all connections are borrowed, until
-// the shortest of their reads ends. Failure: the store's status if a connection cannot be opened.
+// Owner: JobStore. Threads: any may call Borrow, which blocks while all connections are borrowed.
+// Failure: the store's status if a connection cannot be opened.
 class ReaderPool {
  public:
   explicit ReaderPool(std::string path) : path_(std::move(path)) {}
   ReaderPool(const ReaderPool&) = delete;
   ReaderPool& operator=(const ReaderPool&) = delete;
 
-  // Returns its connection in the destructor. Keep it for one request only: an unfinished statement
-  // keeps the write-ahead log from being truncated.
+  // A borrowed connection, returned by the destructor. Keep it for one request only, because an
+  // unfinished statement keeps the write-ahead log from being truncated.
   class Lease {
    public:
     Lease(ReaderPool* pool, std::unique_ptr<Database> database)

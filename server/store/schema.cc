@@ -125,7 +125,7 @@ absl::Status CopyMoves(Database& database) {
     if (!*row) return absl::OkStatus();
     JobEvent event;
     const std::string time = absl::StrCat(absl::StrReplaceAll(old->Text(1), {{" ", "T"}}), "Z");
-    // An unreadable time stays unset: the state change itself matters.
+    // An unreadable time stays unset, because the state change itself matters more.
     if (!TimeUtil::FromString(time, event.mutable_time())) event.clear_time();
     event.mutable_state_changed()->set_from(StateOf(old->Text(2)));
     event.mutable_state_changed()->set_to(StateOf(old->Text(3)));
@@ -142,15 +142,15 @@ absl::Status MakeSchema3(Database& database) {
   return status.ok() ? database.Execute(kDropSchema2) : status;
 }
 
-// Migrates the schema from one version to the next; the first step creates it.
+// Migrates the schema to `version` from the version before. Version 1 is created.
 absl::Status MakeSchema(Database& database, int64_t version) {
   if (version == 1) return database.Execute(kSchema1);
   if (version == 2) return database.Execute(kSchema2);
   return MakeSchema3(database);
 }
 
-// Protobuf writes strings that are not UTF-8 but refuses to read them, so bytes are checked by
-// parsing.
+// Protobuf serializes strings that are not UTF-8 but refuses to parse them, so the bytes are
+// checked by parsing them.
 template <typename Message>
 std::string ReadableBytes(const Message& message) {
   std::string bytes = message.SerializeAsString();
@@ -175,7 +175,7 @@ absl::Status WriteLabels(Database& database, int64_t ordinal, const Job& job) {
   return status;
 }
 
-// Returns the end of the job in seconds since 1970.
+// Returns when the job ended, in seconds since 1970. Without an end time, its creation counts.
 int64_t EndSeconds(const Job& job) {
   return job.has_end_time() ? job.end_time().seconds() : job.create_time().seconds();
 }
@@ -198,7 +198,7 @@ absl::Status BringUpSchema(Database& database) {
         absl::StrCat("the store has schema ", *version, ", this genesisd knows up to ",
                      kSchemaVersion, "; run the newer genesisd, or another --data-dir"));
   }
-  // Locked even if there is nothing to migrate, to detect a read-only store now.
+  // Take the lock even without a migration, so that a read-only store is detected now.
   absl::Status status = database.Execute("BEGIN IMMEDIATE");
   if (!status.ok()) return status;
   for (int64_t next = *version + 1; next <= kSchemaVersion && status.ok(); ++next) {
@@ -208,7 +208,7 @@ absl::Status BringUpSchema(Database& database) {
     status = database.Execute(absl::StrCat("PRAGMA user_version = ", kSchemaVersion));
   }
   if (status.ok()) status = database.Execute("COMMIT");
-  // Fails only if SQLite has already rolled back by itself.
+  // Fails only if SQLite has already rolled back.
   if (!status.ok()) database.Execute("ROLLBACK").IgnoreError();
   return status;
 }

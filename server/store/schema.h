@@ -12,27 +12,27 @@ namespace genesis {
 
 // Schema 3 of jobs.db (PRAGMA user_version), readable with the sqlite3 shell:
 //   jobs(ordinal, id, state, reason, owner, priority, request_id, create_time, end_time)
-//     ordinal: order of acceptance; reason: its beginning; request_id: NULL for none; end_time:
-//     seconds since 1970, NULL while the job has not ended. Small rows, so that filters read
+//     ordinal: order of acceptance; reason: truncated; request_id: NULL if not given; end_time:
+//     seconds since 1970, NULL until the job has ended. Rows are small, so that filters read
 //     little.
 //   job_records(ordinal, job)  a serialized training.v1.Job, from which `jobs` is derived
 //   job_labels(ordinal, key, value)
 //   events(sequence, job_id, time, event)  a serialized JobEvent without its sequence
 //   checkpoints(id, job_id, step, path, checkpoint)  checkpoint is a serialized Checkpoint
-//   baselines(workload, job_id, time, curve)  curve is a serialized LossCurve of a job in FP32
+//   baselines(workload, job_id, time, curve)  curve is a serialized LossCurve of an FP32 job
 //   facts(key, value)  other state, one value each
 inline constexpr int64_t kSchemaVersion = 3;
 
 absl::StatusOr<int64_t> ReadSchemaVersion(Database& database);
 
-// Creates the schema, or migrates an older one, all or nothing. FAILED_PRECONDITION for a newer
-// one; DATA_LOSS for unreadable records.
+// Creates the schema or migrates an older one, completely or not at all. FAILED_PRECONDITION for a
+// newer schema, DATA_LOSS for unreadable records.
 absl::Status BringUpSchema(Database& database);
 
-// Inserts or replaces the rows of a job by ordinal. Call between Begin and Commit.
+// Inserts or replaces the job's rows with this ordinal. Call between Begin and Commit.
 absl::Status WriteJobRows(Database& database, int64_t ordinal, const training::v1::Job& job);
 
-// Returns the new event's sequence.
+// Inserts an event and returns its sequence number.
 absl::StatusOr<int64_t> WriteEventRow(Database& database, const std::string& job_id,
                                       const training::v1::JobEvent& event);
 

@@ -106,7 +106,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path
   std::unique_ptr<Database> database(new Database(handle, path));
   if (result != SQLITE_OK) return database->Error("cannot open the store");
   sqlite3_busy_timeout(handle, static_cast<int>(absl::ToInt64Milliseconds(options.wait)));
-  // SQLite opens a file without write permission read-only.
+  // SQLite opens a file as read-only if write permission is missing.
   if (writes && sqlite3_db_readonly(handle, "main") == 1) {
     return absl::FailedPreconditionError(
         absl::StrCat("cannot open the store ", path, ": it may not be written"));
@@ -152,7 +152,7 @@ absl::Status Database::RunCheck(Check check, absl::Duration limit) {
   if (!row.ok()) return row.status();
   const std::string found = *row ? query->Text(0) : "";
   if (found == "ok") return absl::OkStatus();
-  // SQLite writes a heading, then one fault per line.
+  // SQLite returns a heading, then one fault per line.
   const std::string fault =
       absl::StrReplaceAll(found, {{"*** in database main ***\n", ""}, {"\n", "; "}});
   return absl::DataLossError(absl::StrCat("the store ", path_, " is damaged: ", fault));

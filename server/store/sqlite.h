@@ -45,21 +45,21 @@ class Statement {
   sqlite3_stmt* statement_;
 };
 
-// One SQLite connection. Used by one thread at a time; errors contain SQLite's own text and the
-// path. Failure: RESOURCE_EXHAUSTED disk full, UNAVAILABLE held by another process, DATA_LOSS
+// One SQLite connection. Used by one thread at a time. Errors contain SQLite's message and the
+// path. Failure: RESOURCE_EXHAUSTED disk full, UNAVAILABLE locked by another process, DATA_LOSS
 // damaged, FAILED_PRECONDITION read-only, INTERNAL anything else.
 class Database {
  public:
   enum class Access { kReadWrite, kReadOnly };
   struct Options {
     Access access = Access::kReadWrite;
-    absl::Duration wait = absl::Seconds(5);  // Wait for another process that holds the file.
-    int cache_kib = 2000;                    // Pages that the connection keeps in memory.
+    absl::Duration wait = absl::Seconds(5);  // Maximum wait for another process.
+    int cache_kib = 2000;                    // Page cache of the connection.
   };
   enum class Check { kQuick, kFull };
 
-  // Opens `path`; kReadWrite creates it, with WAL and synchronous=FULL: a commit is on disk when it
-  // returns.
+  // Opens `path`. kReadWrite creates it, with WAL and synchronous=FULL: a commit is on
+  // disk when Execute returns.
   static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path,
                                                         const Options& options);
   static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path) {
@@ -71,11 +71,11 @@ class Database {
 
   absl::Status Execute(const std::string& sql);
   absl::StatusOr<Statement> Prepare(const std::string& sql);
-  // Returns the row inserted by the newest INSERT.
+  // Returns the row ID of the last INSERT.
   int64_t LastInsertId() const;
 
-  // Reads the whole file: DATA_LOSS with the first fault, DEADLINE_EXCEEDED if `limit` passed
-  // before the end. kQuick skips the comparison of indexes with rows, which takes most of the time.
+  // Reads the whole file. DATA_LOSS with the first fault, DEADLINE_EXCEEDED if it takes longer than
+  // `limit`. kQuick does not compare indexes with rows, which takes most of the time.
   absl::Status RunCheck(Check check, absl::Duration limit);
 
  private:

@@ -14,9 +14,9 @@
 #include "server/store/sqlite.h"
 
 // The queries of jobs.db, on any connection: the writer's or one of ReaderPool. Each runs one
-// statement, so it sees one snapshot. Failure: the store's status. In lists, a job with an
-// unreadable record appears as FAILED with the reason, and such a checkpoint is left out, so that
-// one damaged record hides no other.
+// statement, so it sees one snapshot. Failure: the store's status. So that one damaged record does
+// not hide others, lists show a job with an unreadable record as FAILED with the reason, and leave
+// out an unreadable checkpoint.
 namespace genesis {
 
 // A job and its position in the order of acceptance.
@@ -25,12 +25,12 @@ struct StoredJob {
   int64_t ordinal = 0;
 };
 
-// Parses a job's record; returns a FAILED job with that id if it cannot be parsed.
+// Parses a job's record. Returns a FAILED job with that ID if it cannot be parsed.
 training::v1::Job ParseJob(const std::string& id, const std::string& record);
 
-// Filter and order of jobs. Empty strings and lists match all.
+// The filter and order of a list of jobs. Empty strings and lists match all jobs.
 struct JobQuery {
-  // End of a page.
+  // The position at which a page ended.
   struct Place {
     int64_t priority = 0;
     int64_t ordinal = 0;
@@ -47,27 +47,27 @@ struct JobQuery {
 absl::StatusOr<std::optional<StoredJob>> ReadJob(Database& database, const std::string& id);
 absl::StatusOr<std::optional<StoredJob>> ReadJobByRequestId(Database& database,
                                                             const std::string& request_id);
-// Unfinished jobs, in order of acceptance.
+// Returns the unfinished jobs in the order of acceptance.
 absl::StatusOr<std::vector<StoredJob>> ReadOpenJobs(Database& database);
 absl::StatusOr<std::vector<StoredJob>> ReadJobs(Database& database, const JobQuery& query);
 absl::StatusOr<std::map<training::v1::JobState, int64_t>> CountJobsByState(Database& database);
-// Returns the last ordinal that is still stored; 0 before the first.
+// Returns the largest stored ordinal; 0 if no job is stored.
 absl::StatusOr<int64_t> ReadLastOrdinal(Database& database);
 
 // Returns the events after `after`, oldest first, at most `limit`.
 absl::StatusOr<std::vector<training::v1::JobEvent>> ReadEvents(Database& database,
                                                                const std::string& job_id,
                                                                int64_t after, int64_t limit);
-// Over all jobs, including deleted ones; 0 before the first.
+// Returns the last sequence number of all jobs, including deleted ones; 0 before the first event.
 absl::StatusOr<int64_t> ReadLastSequence(Database& database);
 
-// A checkpoint and its position in the order of writing.
+// A checkpoint and its position in the order in which checkpoints were written.
 struct StoredCheckpoint {
   training::v1::Checkpoint checkpoint;
   int64_t place = 0;
 };
-// Returns the checkpoints before `before` (0: from the newest on), newest first, at most `limit`;
-// of `job_id`, or of all jobs if it is empty.
+// Returns at most `limit` checkpoints, newest first, of `job_id` or, if it is empty, of all jobs.
+// `before` is the place at which to continue; 0 starts with the newest.
 absl::StatusOr<std::vector<StoredCheckpoint>> ReadCheckpoints(Database& database,
                                                               const std::string& job_id,
                                                               int64_t before, int64_t limit);

@@ -15,7 +15,7 @@
 namespace genesis {
 namespace {
 
-// A status is a single line.
+// Returns the text as a single line, as systemd's protocol requires.
 std::string OneLine(const std::string& text) { return absl::StrReplaceAll(text, {{"\n", "; "}}); }
 
 }  // namespace
@@ -25,7 +25,7 @@ Notifier::Notifier(const Environment& environment)
   if (socket_.empty()) return;
   const std::optional<int64_t> pid = ParseInt64(environment("WATCHDOG_PID").value_or(""));
   const std::optional<int64_t> period = ParseInt64(environment("WATCHDOG_USEC").value_or(""));
-  // The variables are inherited, so the watchdog may belong to another process.
+  // The variables are inherited, so the watchdog may be meant for another process.
   const bool ours = !pid.has_value() || *pid == getpid();
   if (ours && period.has_value() && *period > 0) watchdog_ = absl::Microseconds(*period);
 }
@@ -58,12 +58,12 @@ void Notifier::Send(const std::string& state) const {
   address.sun_family = AF_UNIX;
   if (socket_.empty() || socket_.size() >= sizeof(address.sun_path)) return;
   memcpy(address.sun_path, socket_.data(), socket_.size());
-  // '@' stands for the NUL of an abstract socket, which has no file.
+  // '@' stands for the NUL byte of an abstract socket, which has no file.
   if (socket_[0] == '@') address.sun_path[0] = '\0';
   const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return;
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + socket_.size());
-  // MSG_DONTWAIT: a manager that does not read must not block the daemon.
+  // MSG_DONTWAIT, so that a service manager that does not read cannot block the daemon.
   sendto(fd, state.data(), state.size(), MSG_NOSIGNAL | MSG_DONTWAIT,
          reinterpret_cast<const sockaddr*>(&address), length);
   close(fd);

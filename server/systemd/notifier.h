@@ -8,25 +8,25 @@
 
 namespace genesis {
 
-// Reports the state of the service to systemd, as sd_notify(3): one datagram to $NOTIFY_SOCKET.
-// Sends nothing without that variable.
+// Reports the state of the service to systemd, as sd_notify(3) does: one datagram to
+// $NOTIFY_SOCKET. Does nothing if the variable is not set.
 //
-// Owner: the daemon. Threads: any. Failure: none; a state that cannot be sent is lost.
+// Owner: the daemon. Threads: any. Failure: none. A state that cannot be sent is lost.
 class Notifier {
  public:
   explicit Notifier(const Environment& environment);
 
-  // Sends READY=1.
+  // Reports that the service is ready, with a status text for systemctl status.
   void Ready(const std::string& status) const;
-  // Sets the line shown by systemctl status.
+  // Sets the status text that systemctl status shows.
   void Status(const std::string& status) const;
-  // Lasts until the next Ready. Sends the time, which Type=notify-reload requires.
+  // Reports a reload, until the next Ready. Sends the time, which Type=notify-reload requires.
   void Reloading() const;
-  // Extends the time that the service may take to end before systemd kills it.
+  // Extends the time in which the service must exit before systemd kills it.
   void Stopping(absl::Duration at_most) const;
   void Alive() const;
 
-  // Returns the maximum interval of Alive; nullopt if systemd does not watch this process.
+  // Returns the maximum time between Alive calls; nullopt if systemd does not watch this process.
   std::optional<absl::Duration> watchdog() const { return watchdog_; }
 
  private:

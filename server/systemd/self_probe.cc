@@ -86,7 +86,7 @@ std::string SelfProbe::Probe() const {
 std::string SelfProbe::AskListener() const {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // A new connection each time, so that the listener's accept is probed too.
+  // Use a new connection each time, so that the listener's accept is probed too.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   const auto stub = health::Health::NewStub(
       grpc::CreateCustomChannel(options_.target, Credentials(options_.tls), arguments));
@@ -105,7 +105,7 @@ std::string SelfProbe::AskListener() const {
 }
 
 std::string SelfProbe::AskWriter() const {
-  // Outlives this call if the writer runs the callback late.
+  // Shared, because the writer may run the callback after this call has returned.
   const auto answered = std::make_shared<SteadyNotification>();
   options_.ask_writer([answered] { answered->Notify(); });
   return answered->WaitFor(options_.period) ? "" : "the thread that changes jobs does not answer";

@@ -14,16 +14,16 @@
 
 namespace genesis {
 
-// Probes the daemon as a client would: a new connection through the real listener and a health
-// check with a deadline. Also probes the writer thread. A process that merely exists passes
-// neither.
+// Probes the daemon as a client would: with a new connection to the real listener and a
+// health check with a deadline. Also probes the writer thread. A process that merely
+// exists passes neither probe.
 //
-// Owner: the daemon. Threads: one of its own. Failure: none; a failed probe is logged once and
-// shows in last_success.
+// Owner: the daemon. Threads: its own. Failure: none. A failed probe is logged once
+// and shows in last_success.
 class SelfProbe {
  public:
   struct Options {
-    std::string target;  // "127.0.0.1:50051".
+    std::string target;  // E.g. "127.0.0.1:50051".
     // The certificate is not verified, because the probe connects only to this machine.
     bool tls = false;
     absl::Duration period;
@@ -38,12 +38,12 @@ class SelfProbe {
   void Start();
   void Stop();  // Idempotent.
 
-  // Start of the newest probe that passed; InfinitePast before the first.
+  // Returns the start time of the newest successful probe; InfinitePast before the first.
   absl::Time last_success() const;
 
  private:
   void Loop();
-  // Returns "" if all is well.
+  // Returns "" if both probes succeeded, otherwise the problem.
   std::string Probe() const;
   std::string AskListener() const;
   std::string AskWriter() const;
@@ -56,8 +56,8 @@ class SelfProbe {
   std::thread thread_;
 };
 
-// Returns the address at which a client on this machine reaches a daemon that listens on `address`:
-// "0.0.0.0:1" gives "127.0.0.1:1".
+// Returns the address at which clients on this machine reach a daemon that listens on `address`:
+// "127.0.0.1:1" for "0.0.0.0:1".
 std::string LocalTarget(const std::string& address);
 
 }  // namespace genesis

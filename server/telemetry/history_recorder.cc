@@ -54,7 +54,7 @@ void HistoryRecorder::DropOverflow() {
 }
 
 void HistoryRecorder::Loop() {
-  // Creates the table at the start, so that it can be queried.
+  // Create the table at the start, so that users can query it.
   TellStatus(store_->Append({}));
   for (bool stopping = false; !stopping;) {
     {
@@ -62,7 +62,7 @@ void HistoryRecorder::Loop() {
       const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return stopping_ || (!waiting_.empty() && SteadyNow() >= next_write_);
       };
-      // Rows refused by a full disk wait for the next turn.
+      // Rows that could not be written, e.g. to a full disk, wait for the next write.
       const absl::Time turn =
           std::min({next_sample_, next_forget_, waiting_.empty() ? next_sample_ : next_write_});
       changed_.WaitUntil(mutex_, turn, ready);
@@ -97,9 +97,9 @@ void HistoryRecorder::WriteWaiting() {
 
 void HistoryRecorder::ForgetOld() {
   const absl::StatusOr<bool> more = store_->Forget(absl::Now() - options_.retention);
-  // A full disk may allow removals but no inserts, so success is not reported here.
+  // On a full disk, removals may succeed while inserts fail, so success is not reported here.
   if (!more.ok()) TellStatus(more.status());
-  // The rest follows soon, but not immediately, so that new rows are written in between.
+  // The rest is removed soon, but not immediately, so that new rows are written in between.
   next_forget_ = SteadyNow() + (more.ok() && *more ? absl::Seconds(1) : kForgetPause);
 }
 

@@ -16,13 +16,13 @@
 
 namespace genesis {
 
-// Writes the history: a row for each running job at an interval, and one at each job's end. Removes
+// Writes the history: a row per running job at an interval, and one at the end of each job. Removes
 // rows that are too old.
 //
-// Owner: the daemon. Threads: Note from any and never blocks; a separate thread writes, so that a
-// slow or full disk blocks nothing else. Failure: rows that cannot be written are queued, the
-// newest 10,000 of them, and retried every few seconds; lost ones are counted. Logged once when it
-// begins and once when it is over.
+// Owner: the daemon. Threads: any may call Note, which never blocks. A separate thread writes, so
+// that a slow or full disk blocks nothing else. Failure: rows that cannot be written are queued, up
+// to the newest 10,000, and retried every few seconds; lost rows are counted. A failure is logged
+// once when it starts and once when it is over.
 class HistoryRecorder {
  public:
   using Rows = std::vector<training::v1::HistoryRow>;
@@ -32,13 +32,13 @@ class HistoryRecorder {
     absl::Duration retry = absl::Seconds(5);
   };
 
-  // `sample` returns the rows of the running jobs; called on the recorder's thread.
+  // `sample` returns the rows of the running jobs. It is called on the recorder's thread.
   HistoryRecorder(Options options, HistoryStore* store, Metrics* metrics,
                   std::function<Rows()> sample);
   ~HistoryRecorder() { Stop(); }
 
   void Start();
-  // Writes the queued rows if possible. Idempotent.
+  // Writes the queued rows if possible, then ends the thread. Idempotent.
   void Stop();
   void Note(const training::v1::HistoryRow& row);
 
@@ -53,7 +53,7 @@ class HistoryRecorder {
   HistoryStore* const store_;
   Metrics* const metrics_;
   const std::function<Rows()> sample_;
-  // Used by the recorder's thread only.
+  // Used by the recorder's thread only. `told_` is the last status that was logged.
   absl::Status told_;
   absl::Time next_sample_ = absl::InfinitePast();
   absl::Time next_write_ = absl::InfinitePast();

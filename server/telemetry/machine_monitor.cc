@@ -20,7 +20,7 @@ namespace genesis {
 namespace {
 
 constexpr absl::Duration kStopPatience = absl::Seconds(2);
-// A missing driver may be installed or loaded later.
+// Pause before NVML is loaded again: a missing driver may be installed later.
 constexpr absl::Duration kLoadPause = absl::Minutes(1);
 constexpr int kStalePeriods = 6;
 
@@ -65,7 +65,7 @@ class MachineMonitor::Sampler {
     changed_.NotifyAll();
   }
 
-  // Returns true when the thread has ended.
+  // Returns true if the thread has ended in time.
   bool Stop() {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
@@ -107,7 +107,7 @@ class MachineMonitor::Sampler {
       answers = answers || HasStatistics(statistics);
       sample.gpus.push_back(std::move(statistics));
     }
-    // A replaced driver fails every call until it is loaded again.
+    // After a driver update, every call fails until NVML is loaded again.
     if (!answers) nvml_ = nullptr;
     return sample;
   }

@@ -12,18 +12,18 @@
 
 namespace genesis {
 
-// Measures the machine every few seconds: the free space of file systems, and the driver's metrics
-// of the GPUs that jobs run on.
+// Measures the machine every few seconds: free space of file systems, and the driver's metrics of
+// the GPUs that jobs run on.
 //
-// Owner: the daemon. Threads: Start, Stop and HideStale from its main one; a separate thread
-// measures, because a file system or a driver may be slow. Failure: a metric that cannot be read is
-// hidden, and the reason is logged once. Stop waits only a limited time for a measurement that
-// hangs.
+// Owner: the daemon. Threads: the main thread for Start, Stop and HideStale. A separate
+// thread measures, because a file system or a driver may be slow. Failure: a metric that
+// cannot be read is hidden and the reason is logged once. Stop waits only a limited time for
+// a measurement that hangs.
 class MachineMonitor {
  public:
   struct Options {
-    std::map<std::string, std::string> volumes;  // One folder per volume, by its name in metrics.
-    std::vector<std::string> devices;            // "cpu", "cuda:0"; NVML is loaded for the latter.
+    std::map<std::string, std::string> volumes;  // Folder of each volume, by its name in metrics.
+    std::vector<std::string> devices;            // "cpu" or "cuda:0", ...; the latter need NVML.
     std::string nvml = "libnvidia-ml.so.1";
     Environment environment = &ProcessEnvironment;
     absl::Duration period = absl::Seconds(5);
@@ -33,7 +33,7 @@ class MachineMonitor {
   ~MachineMonitor() { Stop(); }
 
   void Start();
-  // Idempotent.
+  // Stops the thread. Idempotent.
   void Stop();
   // Removes old measurements from the metrics.
   void HideStale();

@@ -11,7 +11,7 @@
 namespace genesis {
 namespace {
 
-// The used part of nvml.h; its names and layouts have not changed since CUDA 8.
+// The part of nvml.h that is used. Its names and layouts have not changed since CUDA 8.
 using Result = int;
 constexpr Result kSuccess = 0;
 constexpr unsigned kTextBytes = 96;
@@ -28,7 +28,7 @@ struct UtilizationInfo {
 };
 using Bits = unsigned long long;  // NOLINT
 
-// The bit of an idle device is left out, because idleness is not throttling.
+// Idleness has a bit too, but is left out, because it is not throttling.
 constexpr std::pair<Bits, const char*> kThrottleReasons[] = {
     {0x2, "applications_clocks"}, {0x4, "sw_power_cap"},         {0x8, "hw_slowdown"},
     {0x10, "sync_boost"},         {0x20, "sw_thermal_slowdown"}, {0x40, "hw_thermal_slowdown"},
@@ -90,7 +90,7 @@ class LoadedNvml final : public Nvml {
     for (unsigned index = 0; index < count; ++index) {
       Device device;
       char text[kTextBytes] = "";
-      // A device that fails keeps its index, because the others are counted from it.
+      // A device that fails keeps its index, because other devices' indexes depend on it.
       if (nvml_.device_by_index(index, &device.handle) != kSuccess) device.handle = nullptr;
       if (device.handle != nullptr) {
         if (nvml_.device_name(device.handle, text, kTextBytes) == kSuccess) device.name = text;

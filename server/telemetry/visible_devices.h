@@ -9,16 +9,16 @@
 
 namespace genesis {
 
-// Maps the daemon's devices to the driver's.
+// The driver's devices that belong to the daemon's devices.
 struct DeviceMatch {
   std::map<std::string, Nvml::Device> found;  // Keyed by the daemon's name.
-  std::string problem;                        // Reason why some are not found; empty if all are.
+  std::string problem;                        // Why some are not found; empty if all are.
 };
 
-// The driver counts by PCI address, CUDA by speed unless CUDA_DEVICE_ORDER differs, and
-// CUDA_VISIBLE_DEVICES selects among these; workers inherit both variables. A device is found only
-// if the match is certain, because metrics of another device would be worse than none. `names` are
-// those of the daemon; kinds other than "cuda:N" are skipped.
+// Matches devices. The driver orders them by PCI address, CUDA by speed unless CUDA_DEVICE_ORDER
+// says otherwise, and CUDA_VISIBLE_DEVICES selects some; workers inherit both variables. A device
+// is matched only if the match is certain, because another device's metrics are worse than none.
+// `names` are the daemon's names; any except "cuda:N" are skipped.
 DeviceMatch MatchDevices(const std::vector<std::string>& names,
                          const std::vector<Nvml::Device>& devices, const Environment& environment);
 

@@ -113,7 +113,7 @@ std::string DeviceTable::Problem(absl::Time now) const {
   for (const Device& device : devices_) {
     if (!IsQuarantined(device, now)) return "";
   }
-  // Reporting not ready would keep missing workers away if they connect through a load balancer.
+  // If the daemon were not ready, a load balancer would keep workers of other hosts away.
   if (devices_.empty()) return "";
   const Device& first = devices_.front();
   return absl::StrCat("every device is quarantined; ", first.name, ": ",

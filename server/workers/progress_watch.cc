@@ -10,7 +10,7 @@ namespace {
 using training::v1::AttachRequest;
 using training::v1::Section;
 
-// Time for events queued by a worker during a broken stream to arrive.
+// Time in which events that a worker queued while its stream was broken arrive.
 constexpr absl::Duration kReturnPatience = absl::Seconds(10);
 
 struct SectionRow {
@@ -55,7 +55,7 @@ void ProgressWatch::Resume(absl::Time now) {
 
 void ProgressWatch::OnEvent(const AttachRequest& event, absl::Time now) {
   if (event.sequence() != 0) {
-    // A repeated event, which was not acknowledged.
+    // The event is a repeat that was not acknowledged.
     if (event.sequence() <= last_sequence_) return;
     last_sequence_ = event.sequence();
   }
@@ -68,14 +68,14 @@ void ProgressWatch::OnEvent(const AttachRequest& event, absl::Time now) {
   } else if (section_ == training::v1::SECTION_STEP && event.has_log_line()) {
     return;
   }
-  // Its end is reported; the time for the process to exit is limited elsewhere.
+  // The job has ended. The time for the process to exit is limited elsewhere.
   if (event.has_finished()) watching_ = false;
   progress_ = now;
   patience_ = absl::InfinitePast();
 }
 
 absl::Time ProgressWatch::Deadline(const HangSettings& timeouts) const {
-  // A worker that returned and left again without progress gets no second extension.
+  // A worker that returned and left again without progress gets no further extension.
   const bool came_and_went = patience_ != absl::InfinitePast();
   if (!watching_ && !came_and_went) return absl::InfiniteFuture();
   return std::max(progress_ + absl::Seconds(timeouts.*RowOf(section_).seconds), patience_);

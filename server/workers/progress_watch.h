@@ -9,31 +9,31 @@
 
 namespace genesis {
 
-// Decides that a worker hangs: by progress, not by liveness, because a deadlocked worker is alive.
-// In the section of steps only steps are progress; in the others every event is. Each section
-// restarts the clock, so that no old time counts against a healthy worker.
+// Detects that a worker hangs, by its progress, because a deadlocked worker is still alive. In
+// SECTION_STEP only steps are progress; in other sections every event is. Each section restarts the
+// clock, so that time spent in an earlier one does not count.
 //
-// Owner: a worker of WorkerTable.
+// Owner: a Worker of WorkerTable.
 class ProgressWatch {
  public:
-  // The job was sent to the worker.
+  // Called when the job has been sent to the worker.
   void Begin(absl::Time now);
-  // The worker reattached. It has until its old deadline, or at least the time in which its queued
-  // events arrive: a worker that leaves and returns without progress still counts as hung.
+  // Called when the worker has reattached. It has until its old deadline, or at least the time in
+  // which its queued events arrive. Leaving and returning without progress still counts as a hang.
   void Resume(absl::Time now);
   void OnEvent(const training::v1::AttachRequest& event, absl::Time now);
-  // The stream is broken for the first time since the newest progress; progress is unknown
-  // meanwhile.
+  // Called when the stream breaks for the first time since the newest progress. Progress is unknown
+  // while it is broken.
   void Pause() { watching_ = false; }
-  // No more progress is expected.
+  // Called when no more progress is expected.
   void End() {
     watching_ = false;
     patience_ = absl::InfinitePast();
   }
 
-  // Returns when it counts as hung if there is no progress.
+  // Returns the time at which the worker counts as hung if it makes no progress.
   absl::Time Deadline(const HangSettings& timeouts) const;
-  // "no progress for 10m while making steps; accepted: hang.step_seconds"
+  // For example: "no progress for 10m while making steps; accepted: hang.step_seconds".
   std::string Describe(const HangSettings& timeouts) const;
 
  private:
@@ -41,7 +41,7 @@ class ProgressWatch {
   training::v1::Section section_ = training::v1::SECTION_SETUP;
   int64_t last_sequence_ = 0;
   absl::Time progress_;
-  // Set once per progress: a reattached worker does not count as hung before it.
+  // Time before which a reattached worker does not count as hung. Set once per progress.
   absl::Time patience_ = absl::InfinitePast();
 };
 

@@ -53,7 +53,7 @@ std::string RankStore::Add(int rank, const StoreAdd& add, int64_t& sum) {
   totals[rank] = add.total();
   sum = std::accumulate(totals.begin(), totals.end(), int64_t{0},
                         [](int64_t so_far, const auto& each) { return so_far + each.second; });
-  // As in TCPStore, a counter is a value too.
+  // As in TCPStore, counters can also be read as values.
   std::string fault = Set(add.key(), absl::StrCat(sum));
   if (!fault.empty()) counts_.erase(add.key());
   return fault;

@@ -12,12 +12,12 @@
 namespace genesis {
 
 // A `RankStore` is the key-value store through which the ranks of one claim find each other, like
-// torch.distributed's TCPStore for torchrun. Operations arrive on the ranks' authenticated streams,
-// so no other process can read or write it. Sets and counts may be repeated, because a restarted
-// daemon has lost them; gets wait for their keys.
+// torch.distributed's TCPStore with torchrun. Operations arrive on the ranks' authenticated
+// streams, so no other process can access it. Sets and adds may be repeated, because a restarted
+// daemon has lost them. Gets wait for their keys.
 //
-// Owner: WorkerTable. Failure: a response with an error if the store would exceed its bounds, or
-// after the claim is over (Close).
+// Owner: WorkerTable. Failure: an operation that would exceed the bounds, or that arrives after
+// Close, gets a response with an error.
 class RankStore {
  public:
   static constexpr size_t kMaxKeyBytes = 512;
@@ -32,12 +32,12 @@ class RankStore {
   };
   using Answers = std::vector<Answer>;
 
-  // Returns the responses available now: to the request, to pending gets that it completes, or
-  // none.
+  // Returns the responses available now: to this request and to pending gets that
+  // it completes. May be empty.
   Answers Handle(int rank, const training::v1::StoreRequest& request);
-  // Closes the store for the reason `why`: fails every pending get and each later operation.
+  // Closes the store for the reason `why`: fails all pending gets and all later operations.
   Answers Close(const std::string& why);
-  // The rank's stream has ended. A new stream repeats its pending requests.
+  // Drops the pending gets of a rank whose stream has ended. Its new stream repeats them.
   void Forget(int rank);
 
  private:
@@ -47,7 +47,7 @@ class RankStore {
     training::v1::StoreGet get;
   };
 
-  // Returns "" or why the value is refused.
+  // Returns "", or why the value is refused.
   std::string Set(const std::string& key, const std::string& value);
   std::string Add(int rank, const training::v1::StoreAdd& add, int64_t& sum);
   bool HasAll(const training::v1::StoreGet& get) const;
@@ -55,24 +55,24 @@ class RankStore {
   void AnswerWaits(Answers& answers);
 
   std::map<std::string, std::string> values_;
-  std::map<std::string, std::map<int, int64_t>> counts_;  // Indexed by key, then rank.
+  std::map<std::string, std::map<int, int64_t>> counts_;  // Keyed by key, then by rank.
   size_t bytes_ = 0;
   std::vector<Wait> waits_;
-  std::string closed_;  // Reason of Close; empty while open.
+  std::string closed_;  // Why it was closed; empty while open.
 };
 
-// The stores of all multi-rank jobs, one for the newest claim of each.
+// The rank stores of all multi-rank jobs, for the newest claim of each.
 //
 // Owner: WorkerTable.
 class RankStores {
  public:
-  // As RankStore::Handle; empty for a claim that is over.
+  // Same as RankStore::Handle. Returns nothing for a claim that is over.
   RankStore::Answers Handle(const std::string& job_id, int64_t claim, int rank,
                             const training::v1::StoreRequest& request);
-  // As RankStore::Close, for the newest claim.
+  // Same as RankStore::Close, for the newest claim.
   RankStore::Answers Close(const std::string& job_id, const std::string& why);
   void Forget(const std::string& job_id, int rank);
-  // No worker holds the job any more.
+  // Removes the store of a job that no worker holds any more.
   void Remove(const std::string& job_id) { stores_.erase(job_id); }
 
  private:
@@ -80,7 +80,7 @@ class RankStores {
     int64_t claim = 0;
     RankStore store;
   };
-  std::map<std::string, Store> stores_;  // Keyed by job.
+  std::map<std::string, Store> stores_;  // Keyed by job ID.
 };
 
 }  // namespace genesis

@@ -6,14 +6,14 @@
 
 namespace genesis {
 
-// The backoff of failed worker starts: 1 s, doubled each time, at most 30 s.
+// The backoff between failed worker starts: 1 s, doubled each time, at most 30 s.
 //
 // Owner: WorkerTable.
 class StartBackoff {
  public:
-  // Returns the pause until the next attempt.
+  // Returns the pause before the next attempt.
   absl::Duration NoteFailure(const std::string& problem, absl::Time now);
-  // A worker has attached. A running pause goes on.
+  // Called when a worker has attached. A pause that is running continues.
   void NoteSuccess();
 
   bool MayStart(absl::Time now) const { return now >= next_try_; }

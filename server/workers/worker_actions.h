@@ -23,7 +23,7 @@ struct CloseStream {
   std::shared_ptr<WorkerLink> link;
 };
 
-// A signal to a process of this machine.
+// A signal to send to a process of this machine.
 struct SignalProcess {
   std::string worker_id;
   int signal = 0;
@@ -34,7 +34,7 @@ struct WriteLog {
   std::string text;
 };
 
-// The calls of WorkerEvents.
+// Calls of WorkerEvents, by method.
 struct TellCapacity {};
 struct TellBack {
   std::string job_id;
@@ -47,18 +47,18 @@ struct TellHung {
   std::string what;
 };
 
-// A removed worker: its log is read, then kept or deleted, and its job is notified.
+// A removed worker. Its log is read, then kept or deleted, and its job is notified.
 struct TellGone {
-  WorkerExit exit;  // Without log_tail.
+  WorkerExit exit;  // Without log_tail, which is read later.
   bool remote = false;
-  bool clean = false;            // The log is not needed.
+  bool clean = false;            // Its log can be deleted.
   bool failed_to_start = false;  // It ended before it was warm.
   bool unexpected = false;       // Logged as a warning.
 };
 
 using WorkerAction = std::variant<SendCommand, CloseStream, SignalProcess, WriteLog, TellCapacity,
                                   TellBack, TellHung, TellGone>;
-// Must be performed in this order.
+// The actions, in the order in which they must be performed.
 using WorkerActions = std::vector<WorkerAction>;
 
 // A worker that is in the table and must be started.

@@ -8,7 +8,7 @@
 namespace genesis {
 namespace {
 
-// Time from SIGTERM, on which a worker checkpoints if it can, to SIGKILL.
+// Time from SIGTERM, after which a worker checkpoints if it can, to SIGKILL.
 constexpr absl::Duration kTermGrace = absl::Seconds(10);
 
 }  // namespace
@@ -24,7 +24,7 @@ void SignalWorker(const std::string& id, Worker& worker, int signal, WorkerActio
     actions.emplace_back(std::move(stop));
     return;
   }
-  // Its host ends it: a worker exits when the daemon closes its stream.
+  // Its host ends it: the worker exits when the daemon closes its stream.
   worker.exit = ProcessExit{.known = false};
   if (worker.link) actions.emplace_back(CloseStream{worker.link});
 }

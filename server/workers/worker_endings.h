@@ -1,4 +1,4 @@
-// How a worker is ended and reported. No function here changes its phase.
+// Functions that end workers and report their end. None of them changes a worker's phase.
 #pragma once
 
 #include <string>
@@ -9,22 +9,22 @@
 
 namespace genesis {
 
-// Sends the worker SIGTERM or SIGKILL; on another host, as far as possible from here.
+// Sends SIGTERM or SIGKILL to the worker. On another host, closes its stream instead.
 void SignalWorker(const std::string& id, Worker& worker, int signal, WorkerActions& actions);
 
-// Returns the command that ends the attempt of a rank. Requires its link.
+// Returns the command that ends a rank's attempt. Requires an open link.
 SendCommand AbandonCommand(const Worker& worker);
 
-// Schedules the end of a worker that makes no progress.
+// Schedules the end of a worker if it makes no progress.
 void EndIfHung(const std::string& id, Worker& worker, const HangSettings& hang, absl::Time now,
                WorkerActions& actions);
 
-// Sends the next signal to a worker that is overdue or has not reattached in time. `quietly`: not
-// logged, because every worker is ending.
+// Sends the next signal to a worker that is overdue or has not reattached in time. If `quietly`,
+// logs nothing, because every worker is ending.
 void EndIfOverdue(const std::string& id, Worker& worker, absl::Duration start_timeout,
                   absl::Time now, bool quietly, WorkerActions& actions);
 
-// Builds the report of a worker whose process has ended. `expected`: every worker is ending.
+// Builds the report of a worker that has ended. `expected` is true if every worker is ending.
 TellGone ExitOf(const std::string& id, const Worker& worker, bool expected);
 
 }  // namespace genesis

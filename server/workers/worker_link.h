@@ -4,7 +4,7 @@
 
 namespace genesis {
 
-// The daemon's end of one attached worker; thread-safe; Send never blocks.
+// The daemon's end of one attached worker's stream. Thread-safe. Send never blocks.
 class WorkerLink {
  public:
   virtual ~WorkerLink() = default;

@@ -44,14 +44,14 @@ std::vector<std::string> Candidates(const WorkersById& workers, int ranks,
   for (const auto& [id, worker] : workers) {
     if (worker.phase != WorkerPhase::kWarm || worker.exit) continue;
     if (worker.reservation != reservation) continue;
-    // Without a pid the next daemon could not find the process that holds the job.
+    // Without its pid, a restarted daemon could not find the process that holds the job.
     if (!worker.remote && worker.pid == 0) continue;
     ids.push_back(id);
     by_host[worker.host].push_back(id);
   }
   if (ranks == 1) return ids;
-  // Picks the smallest host that has enough, otherwise hosts from the largest on, so that few take
-  // part.
+  // Take the smallest host that has enough workers, otherwise hosts from the largest down, so that
+  // few hosts take part.
   std::vector<const std::vector<std::string>*> hosts;
   for (const auto& [host, each] : by_host) hosts.push_back(&each);
   const auto wanted = static_cast<size_t>(ranks);

@@ -28,7 +28,7 @@ constexpr size_t kTailLines = 50;
 constexpr char kSuffix[] = ".log";
 constexpr char kCutSuffix[] = ".1";
 
-// Returns the last bytes of a file; "" if there is none.
+// Returns the last `most` bytes of a file; "" if the file does not exist.
 std::string ReadEnd(const std::string& path, int64_t most) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return "";
@@ -37,7 +37,7 @@ std::string ReadEnd(const std::string& path, int64_t most) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The worker opened the file in append mode, so it continues at the new end.
+// Moves the end of the log to a second file. The worker appends, so it continues at the new end.
 void Cut(const std::string& path) {
   const std::string kept = ReadEnd(path, kKeptBytes);
   std::ofstream(path + kCutSuffix, std::ios::binary | std::ios::trunc) << kept;

@@ -6,10 +6,10 @@
 
 namespace genesis {
 
-// The output of workers: `<folder>/<worker id>.log` each, which the worker writes itself, because
-// it may outlive the daemon. A file over 16 MiB is truncated: its newest MiB moves to `<worker
-// id>.log.1`. Files of failed workers are kept for inspection, 256 MiB together, the oldest removed
-// first.
+// The output of workers, in `<folder>/<worker id>.log`. Each worker writes its own file, because
+// it may outlive the daemon. A file over 16 MiB is cut: its newest MiB moves to `<worker
+// id>.log.1`. Files of failed workers are kept for inspection, up to 256 MiB together; the
+// oldest are removed first.
 //
 // Owner: WorkerPool. Thread-safe: its only state is the folder. Failure: files that cannot be read
 // or removed are skipped; the next Trim tries again.
@@ -21,7 +21,7 @@ class WorkerLogs {
   // Returns the newest lines, at most 50 of at most kMaxLineBytes, sanitized for the store.
   std::vector<std::string> Tail(const std::string& worker_id) const;
   void Remove(const std::string& worker_id) const;
-  // Enforces the limits; files of `running` workers are truncated, not removed.
+  // Enforces the size limits. Files of `running` workers are cut, not removed.
   void Trim(const std::set<std::string>& running) const;
 
  private:

@@ -88,7 +88,7 @@ std::vector<WorkerLease> WorkerPool::ReserveGang(int ranks, int64_t memory_bytes
     absl::MutexLock lock(&mutex_);
     leases = table_.ReserveGang(ranks, memory_bytes);
   }
-  if (leases.empty()) Wake();  // Workers may be missing for it.
+  if (leases.empty()) Wake();  // Workers may have to be started.
   return leases;
 }
 
@@ -133,7 +133,7 @@ void WorkerPool::Begin(const std::string& worker_id, const training::v1::StartJo
     actions = table_.Begin(worker_id, start);
   }
   Perform(actions);
-  Wake();  // A spare is missing now.
+  Wake();  // A spare may have to be started.
 }
 
 void WorkerPool::Send(const std::string& job_id, const AttachResponse& command) {
@@ -326,7 +326,7 @@ WorkerPool::Processes WorkerPool::RunningProcesses() const {
 
 void WorkerPool::Wake() const {
   const uint64_t one = 1;
-  // Fails only if the counter is full, and then the thread is awake.
+  // The write fails only if the counter is full, and then the thread is already being woken.
   [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof(one));
 }
 

@@ -24,38 +24,38 @@
 
 namespace genesis {
 
-// The worker processes of this machine, and those of other hosts that attach.
-// Keeps warm spares on each device, leases one per job, ends those that hang, and reports a worker
-// as gone only when both its process has ended and its stream is drained, so that no last report is
-// lost. A worker whose stream breaks, or whose daemon was restarted, keeps its job for a while and
-// may reattach. A worker of another host is started and ended by that host. It is gone when its
-// stream is drained and it has not reattached in time, and by then it has stopped
-// (config/job/worker_lease.h). WorkerTable decides under the lock; processes, logs, streams and
-// events are touched after it. Owner: the daemon. Thread-safe. Its own thread starts, watches and
-// ends processes. Failure: a failed start is retried with growing pauses (1 s to 30 s); problem()
-// returns the reason for readiness.
+// The worker processes of this machine, and the attached workers of other hosts. Keeps warm spares
+// on each device, leases one per rank, ends workers that hang, and reports a worker as gone only
+// when its process has ended and its stream is drained, so that its last report is not lost. A
+// worker keeps its job for a while when its stream breaks or the daemon restarts, and may reattach.
+// A worker of another host is started and ended by that host. It is gone when its stream is drained
+// and it has not reattached in time; by then it has stopped (config/job/worker_lease.h).
+// WorkerTable decides under the lock; processes, logs, streams and events are handled after its
+// release. Owner: the daemon. Thread-safe. Its own thread starts, watches and ends processes.
+// Failure: a failed start is retried after growing pauses (1 s to 30 s), and problem() returns the
+// reason for readiness.
 class WorkerPool final : public Workers {
  public:
   struct Options : WorkerTable::Options {
     std::string address;  // "unix:/..." of WorkerService.
     std::string log_dir;  // See WorkerLogs.
-    int threads = 1;      // Compute threads per worker: the slots share the cores.
+    int threads = 1;      // Compute threads per worker; the slots share the cores.
   };
   using Counts = WorkerCounts;
 
   explicit WorkerPool(Options options);
   ~WorkerPool() override;
 
-  // Must be called before Start. An adopted worker has reattach_timeout to dial.
+  // Must be called before Start. An adopted worker has workers.reattach_timeout_seconds to dial.
   bool Adopt(const training::v1::WorkerProcessRef& worker, const std::string& job_id, int rank,
              int64_t claim, int64_t acknowledged, int64_t memory_bytes) override;
-  // Must be called before a worker can dial: one that survived a restart dials as soon as there is
-  // a socket.
+  // Must be called before a worker can dial: a worker that survived a restart dials as
+  // soon as the socket exists.
   void SetEvents(WorkerEvents* events) { events_ = events; }
   void Start();
   // Ends every worker (SIGTERM, SIGKILL after `grace`) and the thread. Idempotent.
   void Stop(absl::Duration grace);
-  // Starts no more workers; warm ones are dismissed.
+  // Starts no more workers and dismisses warm ones.
   void Drain();
 
   std::vector<WorkerLease> ReserveGang(int ranks, int64_t memory_bytes) override;
@@ -78,26 +78,26 @@ class WorkerPool final : public Workers {
   std::vector<training::v1::WorkerInfo> workers() const override;
   int64_t largest_device_bytes() const override;
   std::vector<training::v1::DeviceStatus> devices() const;
-  // Returns why no job can run, for readiness; empty if some can.
+  // Returns why no job can run, for the readiness check; empty if one can.
   std::string problem() const;
   // Returns problems that do not stop the pool, such as one device of several in quarantine.
   std::vector<std::string> notes() const;
 
-  // For WorkerService. Attach refuses a worker that the pool does not expect, or that comes over
-  // the network (`remote`) without permission.
-  // `peer`: the network address of a worker of another host.
+  // Called by WorkerService. Returns an error for a worker that the pool does not expect, or
+  // that comes over the network (`remote`) without permission. `peer` is the network address of
+  // a worker of another host.
   absl::Status Attach(const training::v1::AttachRequest& hello, bool remote,
                       std::shared_ptr<WorkerLink> link, const std::string& peer = "");
   void OnMessage(const std::string& worker_id, const training::v1::AttachRequest& message);
-  // Returns true while its job has not ended.
+  // Returns true while the worker holds a job that has not ended.
   bool HoldsJob(const std::string& worker_id) const;
   void OnDetached(const std::string& worker_id, const WorkerLink* link);
 
  private:
-  // Keyed by worker.
+  // Keyed by worker ID.
   using Processes = std::map<std::string, std::shared_ptr<const WorkerProcess>>;
 
-  // Called by the thread in each round.
+  // The thread's loop and the steps of each of its rounds.
   void Loop();
   void ReapEnded();
   void SpawnMissing();
@@ -106,8 +106,8 @@ class WorkerPool final : public Workers {
   void WaitForNews();
   void Wake() const;
 
-  // Performs the table's decisions. Without the lock, because a stream, a disk or a listener may be
-  // slow.
+  // Performs the table's decisions, without the lock, because a stream, a disk
+  // or an observer may be slow.
   void Perform(const WorkerActions& actions) ABSL_LOCKS_EXCLUDED(mutex_);
   void Do(const SendCommand& send);
   void Do(const CloseStream& close);
@@ -128,7 +128,7 @@ class WorkerPool final : public Workers {
 
   mutable absl::Mutex mutex_;
   WorkerTable table_ ABSL_GUARDED_BY(mutex_);
-  // Processes not reaped yet.
+  // Processes that are not reaped yet, by worker ID.
   Processes processes_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -13,9 +13,9 @@
 namespace genesis {
 namespace {
 
-// Interval of checks of the logs.
+// Interval of log trims.
 constexpr absl::Duration kTrimPause = absl::Seconds(1);
-// Interval of rounds without events: the maximum delay of a deadline.
+// Interval of rounds without events, and so the maximum delay of a deadline.
 constexpr int kRoundMs = 200;
 
 }  // namespace

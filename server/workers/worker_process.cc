@@ -31,9 +31,9 @@ struct WorkerStart {
   int failure = -1;  // The end of a pipe that receives errno if the program cannot be started.
 };
 
-// Runs in the child, a copy of one thread of the daemon: only system calls until exec.
-// posix_spawn() cannot set PR_SET_PDEATHSIG. A worker that set it in main() would do so only after
-// the dynamic linker has loaded LibTorch, which takes seconds.
+// Runs in the child, a copy of one thread of the daemon, so it may only make system calls until
+// exec. posix_spawn() cannot set PR_SET_PDEATHSIG. A worker that set it in main() would do so only
+// after the dynamic linker has loaded LibTorch, which takes seconds.
 [[noreturn]] void BecomeWorker(const WorkerStart& start) {
   const auto run = [&] {
     for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);
@@ -59,7 +59,7 @@ struct WorkerStart {
   _exit(1);
 }
 
-// Returns the child, or -1 with errno.
+// Returns the pid of the child, or -1 with errno set.
 pid_t ForkWorker(WorkerStart start) {
   int failure[2];
   if (pipe2(failure, O_CLOEXEC) != 0) return -1;
@@ -119,7 +119,7 @@ absl::StatusOr<WorkerProcess> WorkerProcess::Spawn(const std::string& program,
     return absl::FailedPreconditionError(absl::StrCat("cannot start worker program ", program, ": ",
                                                       strerror(errno), "; check workers.program"));
   }
-  // Not reaped yet, so the pid cannot have been reused.
+  // The child is not reaped yet, so its pid cannot have been reused.
   const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   if (pidfd < 0) {
     const int pidfd_error = errno;
@@ -138,7 +138,7 @@ absl::StatusOr<WorkerProcess> WorkerProcess::Adopt(pid_t pid, int64_t start_tick
   const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   if (pidfd < 0) return gone();
   WorkerProcess process(pid, pidfd, /*child=*/false);
-  // Checked after the pidfd is open, so that the pid cannot be reused in between.
+  // Check after the pidfd is open, so that the pid cannot be reused in between.
   if (process.start_ticks() != start_ticks) return gone();
   return process;
 }

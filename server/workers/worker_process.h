@@ -11,11 +11,11 @@
 
 namespace genesis {
 
-// How a worker process ended.
+// The way a worker process ended.
 struct ProcessExit {
   int exit_code = -1;  // -1 if a signal ended it, or if unknown.
   int signal = 0;
-  // False for a process started by another daemon, whose status is not available.
+  // False if the process is not a child of this daemon, so that its status is not available.
   bool known = true;
   int64_t peak_memory_bytes = 0;  // Resident; 0 if unknown.
 };
@@ -28,10 +28,10 @@ std::optional<int64_t> StartTicksOf(pid_t pid);
 // daemon. Thread-safe, except Reap, which one thread calls once.
 class WorkerProcess {
  public:
-  // Starts `program` with `args`: its own process group (so that a Ctrl-C reaches only the daemon),
-  // default signals, no inherited handles, output to `log_path`, and a lower scheduling priority
-  // than the daemon's, so that RPCs are served while every core trains. The kernel kills it with
-  // the calling thread until it clears PR_SET_PDEATHSIG (prctl(2)).
+  // Starts `program` with `args`, in its own process group (so that Ctrl-C reaches only the
+  // daemon), with default signals, no inherited handles, output to `log_path`, and a lower
+  // scheduling priority than the daemon, so that RPCs are served while every core trains. The
+  // kernel kills the process with the calling thread until it clears PR_SET_PDEATHSIG (prctl(2)).
   static absl::StatusOr<WorkerProcess> Spawn(const std::string& program,
                                              const std::vector<std::string>& args,
                                              const std::string& log_path);
@@ -46,7 +46,7 @@ class WorkerProcess {
   // Readable once the process has ended.
   int pidfd() const { return pidfd_; }
   void Signal(int signal) const;
-  // Waits for the end and returns the exit status.
+  // Waits for the process to end and returns its exit status.
   ProcessExit Reap() const;
 
  private:

@@ -1,4 +1,4 @@
-// The public methods and the workers' reports. Timed work is in worker_table_time.cc.
+// The public methods and worker reports. Work that depends on time is in worker_table_time.cc.
 #include "server/workers/worker_table.h"
 
 #include <algorithm>
@@ -19,9 +19,9 @@ namespace {
 using training::v1::AttachRequest;
 using training::v1::AttachResponse;
 
-// Time to exit for a worker that closed its stream without a job.
+// Time to exit for a worker that closed its stream while it held no job.
 constexpr absl::Duration kIdleExit = absl::Seconds(30);
-// Time for workers to dial again (at most once a second) if the daemon is back only to drain.
+// Time for workers to dial again (at most once a second) if the daemon restarted only to drain.
 constexpr absl::Duration kReturnGrace = absl::Seconds(5);
 
 WorkerSettings WithoutDevices(WorkerSettings settings) {
@@ -126,7 +126,7 @@ WorkerActions WorkerTable::Drain() {
       Move(id, worker, WorkerPhase::kLeaving);
       actions.emplace_back(CloseStream{worker.link});
     }
-    // It cannot receive a stop, and a hung worker will not reattach.
+    // An absent worker cannot receive a stop, and a hung one will not reattach.
     if (HoldsSlot(worker.phase) && !worker.link && back_by < worker.back_by) {
       worker.back_by = back_by;
       worker.absence = "the daemon drains, and it did not attach again";
@@ -154,7 +154,7 @@ WorkerActions WorkerTable::Begin(const std::string& worker_id,
   worker->claim = start.claim();
   worker->rank = start.rank().rank();
   worker->progress.Begin(clock_.Running());
-  // Without a link the worker has just died; its exit reports the end of the job.
+  // Without a link, the worker has just died. Its exit will report the end of the job.
   Move(worker_id, *worker, worker->link ? WorkerPhase::kBusy : WorkerPhase::kAbsent);
   if (!worker->link) return actions;
   SendCommand send{worker->link, {}};
@@ -249,7 +249,7 @@ absl::Status WorkerTable::Attach(const AttachRequest& request, bool remote,
   Worker& worker = **welcome;
   if (worker.link) actions.emplace_back(CloseStream{worker.link});
   worker.device = request.hello().device();
-  // A worker sees one CUDA device, as cuda:0.
+  // A worker sees only one CUDA device, as cuda:0, so use the daemon's name for the device.
   if (remote || worker.device.cuda()) worker.device.set_name(worker.device_name);
   DevicesOf(worker).Get(worker.device_name).memory_bytes = worker.device.memory_bytes();
   worker.link = std::move(link);
@@ -257,14 +257,14 @@ absl::Status WorkerTable::Attach(const AttachRequest& request, bool remote,
   worker.back_by = absl::InfiniteFuture();
   backoff_.NoteSuccess();
   if (!HoldsJob(worker.phase)) {
-    worker.end_at = absl::InfiniteFuture();  // No longer starting.
+    worker.end_at = absl::InfiniteFuture();  // It is no longer starting.
     const bool unwanted = IsUnwanted(worker);
     Move(id, worker, unwanted ? WorkerPhase::kLeaving : WorkerPhase::kWarm);
     if (unwanted) actions.emplace_back(CloseStream{worker.link});
     actions.emplace_back(TellCapacity{});
     return absl::OkStatus();
   }
-  // Otherwise an older stream has not ended yet.
+  // If the phase is kBusy already, an older stream has not ended yet.
   if (worker.phase != WorkerPhase::kBusy) Move(id, worker, WorkerPhase::kBusy);
   worker.progress.Resume(clock_.Running());
   actions.emplace_back(WriteLog{spdlog::level::info,
@@ -317,7 +317,7 @@ std::optional<int> WorkerTable::OnMessage(const std::string& worker_id,
   if (message.has_finished() && HoldsJob(worker->phase)) {
     NoteEndOfJob(worker_id, *worker, message.finished(), actions);
   }
-  // Reports of ranks other than the first need not be durable.
+  // Reports of ranks other than 0 need not be durable.
   if (worker->rank > 0 && message.sequence() != 0 && worker->link) {
     worker->acknowledged = std::max(worker->acknowledged, message.sequence());
     SendCommand acknowledge{worker->link, {}};
@@ -329,13 +329,13 @@ std::optional<int> WorkerTable::OnMessage(const std::string& worker_id,
 
 void WorkerTable::OnDetached(const std::string& worker_id, const WorkerLink* link) {
   Worker* worker = Find(worker_id);
-  // A worker that has reattached already has another link.
+  // A worker that has already reattached has another link.
   if (worker == nullptr || worker->link.get() != link) return;
   worker->link.reset();
   worker->progress.Pause();
   stores_.Forget(worker->job_id, worker->rank);
   const bool holds = HoldsJob(worker->phase);
-  // The end of its process cannot be observed here.
+  // The end of a process on another host cannot be observed.
   if (!holds && worker->remote) worker->exit = ProcessExit{.known = false};
   worker->back_by = clock_.Running() +
                     (holds ? absl::Seconds(options_.workers.reattach_timeout_seconds) : kIdleExit);

@@ -1,5 +1,5 @@
-// Jobs of several ranks: workers for all of them, the store through which they find each other, and
-// their end when one is gone.
+// Multi-rank jobs: their workers, the store through which the ranks find each other, and their end
+// when a rank is gone.
 #include <algorithm>
 #include <utility>
 
@@ -9,7 +9,7 @@
 namespace genesis {
 namespace {
 
-// Time for a rank to report its end. A rank that can does so immediately; the others are blocked.
+// Time for a rank to report its end. A rank that can report does so now; others are blocked.
 constexpr absl::Duration kAbandonGrace = absl::Seconds(15);
 // How long workers are kept for a gang that does not try again: its job may have been cancelled.
 constexpr absl::Duration kWantedFor = absl::Seconds(30);

@@ -1,4 +1,4 @@
-// Timed work: workers that are missing, hang, are overdue or are gone.
+// Work that depends on time: workers that are missing, hang, are overdue or are gone.
 #include <algorithm>
 #include <csignal>
 
@@ -46,7 +46,7 @@ std::optional<SpawnWorker> WorkerTable::NextSpawn() {
     const auto spares = std::count_if(workers_.begin(), workers_.end(), [&](const auto& entry) {
       return entry.second.device_name == device.name && IsSpare(entry.second);
     });
-    // One for a free slot; for a waiting gang as many as it needs.
+    // Needs a spare for a free slot, or as many as the waiting gang lacks.
     const int wanted = now < wanted_until_ ? std::max(wanted_, 1) : 1;
     const int free_slots = std::min(device.slots - device.busy, wanted);
     if (spares >= std::max(options_.workers.spares, free_slots)) continue;

@@ -19,7 +19,7 @@ struct WorkerLease {
   std::string peer;  // The network address of a worker of another host.
 };
 
-// Counts of workers. Workers with a reservation are counted separately, because they take no slots.
+// Counts of workers. Workers with a reservation are separate, because they take no slots.
 struct WorkerCounts {
   int busy = 0;
   int warm = 0;
@@ -27,58 +27,58 @@ struct WorkerCounts {
   int reserved_busy = 0;
 };
 
-// The workers as the job code sees them. WorkerPool is the implementation; tests have their own.
-// One worker holds a job, or several do (a gang), each with a rank from 0.
+// An interface to the workers for the code that manages jobs. WorkerPool implements it; tests use
+// fakes. A job is held by one worker, or by several (a gang), each with a rank from 0.
 //
 // Thread-safe. No call blocks.
 class Workers {
  public:
   virtual ~Workers() = default;
 
-  // Takes over the worker that has held a rank of a job since before the daemon's restart, if its
-  // process lives. `acknowledged`: Job.worker_sequence.
+  // Takes over a worker that has held a rank of a job since before the daemon's restart. Returns
+  // false if its process is not alive. `acknowledged` is Job.worker_sequence.
   virtual bool Adopt(const training::v1::WorkerProcessRef& worker, const std::string& job_id,
                      int rank, int64_t claim, int64_t acknowledged, int64_t memory_bytes) = 0;
-  // Reserves as many warm workers as the job has ranks, or none: never a part, so that two gangs
-  // cannot wait for each other. Each is on a device with a free slot and that much unreserved
-  // memory. Workers of one host come one after the other, and all are of one host if one has
-  // enough. If warm ones are missing and slots are free, more are started.
+  // Reserves as many warm workers as the job has ranks, or none: a partial reservation could make
+  // two gangs wait for each other. Each worker's device has a free slot and `memory_bytes` of
+  // unreserved memory. Workers of one host are adjacent, and all are on one host if one has enough.
+  // If warm workers are missing and slots are free, more are started.
   virtual std::vector<WorkerLease> ReserveGang(int ranks, int64_t memory_bytes) = 0;
   virtual void Release(const std::string& worker_id) = 0;
-  // Allows workers that a cluster starts for one job to attach with that name. They take no slot,
-  // and get that job only.
+  // Allows workers that a cluster starts for one job to attach under that name. They take no slot
+  // and get only that job.
   virtual void OpenReservation(const std::string& name) = 0;
-  // Lets no more workers attach with that name; those without a job are dismissed. Idempotent.
+  // Lets no more workers attach under that name, and dismisses those without a job. Idempotent.
   virtual void CloseReservation(const std::string& name) = 0;
-  // Reserves as many warm workers of the reservation, or none, in the order of ReserveGang.
+  // Reserves `ranks` warm workers of the reservation, or none, in the order of ReserveGang.
   virtual std::vector<WorkerLease> ReserveSubmitted(const std::string& name, int ranks) = 0;
-  // Returns the number of its warm workers.
+  // Returns the number of warm workers of the reservation.
   virtual int WarmOf(const std::string& name) const = 0;
   // Sends the job to the leased worker.
   virtual void Begin(const std::string& worker_id, const training::v1::StartJob& start) = 0;
-  // Sends a command to rank 0 of the job, which forwards it to the others; does nothing if there is
-  // none.
+  // Sends a command to rank 0 of the job, which forwards it to the other ranks. Does nothing if no
+  // worker holds the job.
   virtual void Send(const std::string& job_id, const training::v1::AttachResponse& command) = 0;
-  // Events of rank 0 up to `sequence` are durable, so the worker need not keep them.
+  // Allows the worker to drop events of rank 0 up to `sequence`, because they are durable.
   virtual void Acknowledge(const std::string& job_id, int64_t sequence) = 0;
-  // Ends the workers that hold the job if they are still there after `grace`: SIGTERM, soon after
+  // Ends the workers that still hold the job after `grace`, with SIGTERM and soon afterwards
   // SIGKILL; immediately if `grace` is 0. `why` becomes WorkerExit.forced.
   virtual void ExpectExit(const std::string& job_id, absl::Duration grace,
                           const std::string& why) = 0;
-  // A rank of the job is gone, so the others cannot continue: requests their end, and kills them
-  // soon after.
+  // Requests the end of the remaining ranks of a job, because they cannot continue when one is
+  // gone. Kills them soon afterwards.
   virtual void Abandon(const std::string& job_id, const std::string& why) = 0;
-  // Dismisses a warm worker, or marks one that holds a job, whose id is returned. NOT_FOUND.
+  // Dismisses a warm worker, or marks a worker with a job and returns the job's ID. NOT_FOUND.
   virtual absl::StatusOr<std::string> Retire(const std::string& worker_id) = 0;
 
   virtual WorkerCounts counts() const = 0;
   virtual int slots() const = 0;
-  // Returns the slots that a job can get now or once a worker for them has been started.
+  // Returns the slots that a job can get now or after a worker for them has been started.
   virtual int free_slots() const = 0;
-  // Returns true if workers of other hosts may attach, so that there may be more slots later.
+  // Returns true if workers of other hosts may attach, so that slots may be added later.
   virtual bool takes_remote() const = 0;
   virtual std::vector<training::v1::WorkerInfo> workers() const = 0;
-  // Returns the memory of the largest device; 0 until known.
+  // Returns the memory of the largest device in bytes; 0 until known.
   virtual int64_t largest_device_bytes() const = 0;
 };
 

@@ -10,7 +10,7 @@
 namespace genesis {
 namespace {
 
-// Parses with another library than the writer's.
+// Parses with a different library from the writer's.
 google::protobuf::Struct Parse(const std::string& text) {
   google::protobuf::Struct parsed;
   const auto status = google::protobuf::util::JsonStringToMessage(text, &parsed);

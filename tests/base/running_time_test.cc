@@ -9,7 +9,7 @@ const absl::Time kStart = absl::FromUnixSeconds(700);
 
 class RunningTimeTest : public testing::Test {
  protected:
-  // Lets the process run for `duration`.
+  // Simulates that the process runs for `duration`.
   void Run(absl::Duration duration) {
     for (const absl::Time end = steady_ + duration; steady_ < end;) {
       steady_ += absl::Milliseconds(200);

@@ -37,7 +37,7 @@ TEST(TextTest, EscapesBytesThatAreNoUtf8) {
             "a\\xffb");
   EXPECT_EQ(OneLine("cut \xc3", 100), "cut \\xc3");
   EXPECT_EQ(OneLine("\xed\xa0\x80", 100), "\\xed\\xa0\\x80");  // A surrogate.
-  EXPECT_EQ(OneLine("\xc0\xaf", 100), "\\xc0\\xaf");           // An overlong slash.
+  EXPECT_EQ(OneLine("\xc0\xaf", 100), "\\xc0\\xaf");           // An overlong '/'.
 }
 
 TEST(TextTest, KeepsHeadAndTailOfWhatIsTooLong) {

@@ -1,4 +1,4 @@
-// The commands against a daemon in this process with fixed responses.
+// Tests of the commands against a daemon in this process with fixed responses.
 #include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
@@ -39,8 +39,8 @@ Job MakeJob(const std::string& id, JobState state, int64_t step = 0) {
   return job;
 }
 
-// Responds from its fields, and stores the requests in its fields. Handlers run in gRPC's threads,
-// but a test sets the fields before its command and reads them afterwards.
+// Responds with its fields and stores requests in its fields. Handlers run on gRPC's threads, but a
+// test only sets fields before its command and reads them afterwards.
 class FakeService : public TrainingService::Service {
  public:
   grpc::Status Train(grpc::ServerContext*, const TrainRequest* request,

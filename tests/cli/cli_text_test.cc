@@ -1,4 +1,4 @@
-// The command line of genesisctl and its output, without a daemon.
+// Tests of genesisctl's command line and output, without a daemon.
 #include <map>
 #include <sstream>
 

@@ -1,4 +1,4 @@
-// config and token, and the connection that the options select.
+// Tests of config and token, and of the connection that options select.
 #include <grpcpp/grpcpp.h>
 
 #include <sstream>
@@ -19,7 +19,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using namespace training::v1;  // NOLINT: the fake uses many names of the API.
 
-// Records its requests and their callers.
+// Records requests and their callers.
 class FakeConfigService : public TrainingService::Service {
  public:
   grpc::Status GetConfig(grpc::ServerContext* context, const GetConfigRequest*,

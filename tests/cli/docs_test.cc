@@ -1,4 +1,4 @@
-// docs/job_file.md says what the programs do.
+// Tests that docs/job_file.md matches the programs.
 #include <string>
 #include <vector>
 
@@ -61,7 +61,7 @@ void ExpectNamed(const google::protobuf::Descriptor& type, const std::string& te
 
 TEST(JobFilePageTest, NamesEveryKeyAndShowsItsDefault) {
   const std::string block = YamlBlocks(ReadPage("job_file.md")).at(1);
-  // It names these pages for the other kinds of model and data, and for rehearsals.
+  // For other kinds of models and data, and for rehearsals, it refers to these pages.
   ExpectNamed(*JobSpec::descriptor(),
               absl::StrCat(block, ReadPage("models.md"), ReadPage("data.md"),
                            ReadPage("mixed_precision.md")));

@@ -1,4 +1,4 @@
-// Each check of genesisctl doctor, on simulated machines.
+// Tests of each check of genesisctl doctor on simulated machines.
 #include <arpa/inet.h>
 #include <grpcpp/grpcpp.h>
 #include <sys/socket.h>
@@ -32,7 +32,7 @@ Matcher<Finding> IsGood(const std::string& text) { return Is(Finding::Level::kGo
 Matcher<Finding> IsNote(const std::string& text) { return Is(Finding::Level::kNote, text); }
 Matcher<Finding> IsProblem(const std::string& text) { return Is(Finding::Level::kProblem, text); }
 
-// A failed check has a fix.
+// Expects a fix for each finding that is not good, and for no other.
 void ExpectFixes(const Findings& findings) {
   for (const Finding& each : findings) {
     EXPECT_EQ(each.fix.empty(), each.level == Finding::Level::kGood) << each.text;
@@ -99,7 +99,7 @@ class DoctorGpuTest : public testing::Test {
 TEST_F(DoctorGpuTest, NotesThatThereIsNone) {
   machine_.Write("sys/bus/pci/devices/0000:00:02.0/vendor", "0x8086\n");
   machine_.Write("sys/bus/pci/devices/0000:00:02.0/class", "0x030000\n");
-  // An audio device of NVIDIA's.
+  // An NVIDIA audio device.
   machine_.Write("sys/bus/pci/devices/0000:01:00.1/vendor", "0x10de\n");
   machine_.Write("sys/bus/pci/devices/0000:01:00.1/class", "0x040300\n");
   EXPECT_THAT(Check(), ElementsAre(IsNote("no NVIDIA GPU")));
@@ -185,7 +185,7 @@ TEST(DoctorStorageTest, NotesAFileSystemThatDoesNotLast) {
 
 class DoctorPortsTest : public testing::Test {
  protected:
-  // A listener of another program, or of the daemon.
+  // Opens a listener, which belongs to another program or to the daemon.
   DoctorPortsTest() : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in address = {};
     address.sin_family = AF_INET;

@@ -1,4 +1,4 @@
-// history, against a daemon in this process that responds page by page.
+// Tests of history against a daemon in this process that responds with pages.
 #include <grpcpp/grpcpp.h>
 
 #include <sstream>

@@ -35,7 +35,7 @@ TEST(OpenChannelTest, RefusesWhatCannotBeMeant) {
   EXPECT_EQ(fault(address), "--tls-ca: /nowhere/ca.pem: no such file; check the path");
 }
 
-// A server on a socket of that name in a separate folder.
+// A server on a unix socket with that name, in its own folder.
 class UnixServer {
  public:
   explicit UnixServer(const std::string& name) : path_(temp_.path() + "/" + name) {
@@ -48,7 +48,7 @@ class UnixServer {
     listener_ = listener;
   }
   ~UnixServer() { close(listener_); }
-  // Returns true if a channel to the unmodified path connects here.
+  // Returns true if a channel opened for the path as given connects to this server.
   bool IsDialed() const {
     DaemonAddress address;
     address.server = "unix:" + path_;

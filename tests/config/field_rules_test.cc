@@ -24,7 +24,7 @@ using testing::HasSubstr;
 using training::v1::FieldRule;
 using training::v1::JobSpec;
 
-// Visits every field with a rule, in every message of a job file.
+// Calls `visit` for every field with a rule in any message of a job file.
 void ForEachRule(const Descriptor& type, std::set<const Descriptor*>& seen,
                  const std::function<void(const FieldDescriptor&, const FieldRule&)>& visit) {
   if (!seen.insert(&type).second) return;
@@ -72,7 +72,7 @@ TEST(FieldRulesTest, EndsOfEveryRangeAreWhereTheySay) {
   ForEachRule([&](const FieldDescriptor& field, const FieldRule& rule) {
     SCOPED_TRACE(field.full_name());
     const auto expect = [&](double value, size_t faults) {
-      // 0 means not given, and one extra value may be accepted.
+      // 0 means that the field is not set, and `besides` is accepted outside the range.
       if (value == 0 || (rule.has_besides() && value == rule.besides())) return;
       EXPECT_EQ(FaultsOf(field, value), faults) << value;
       ++ranges;
@@ -111,7 +111,7 @@ TEST(FieldRulesTest, EveryDefaultIsAccepted) {
       ASSERT_NE(field.enum_type(), nullptr);
       EXPECT_NE(field.enum_type()->FindValueByName(rule.default_name()), nullptr);
     }
-    // Both would be contradictory.
+    // A bound must not be both inclusive and exclusive.
     EXPECT_FALSE(rule.has_least() && rule.has_above());
     EXPECT_FALSE(rule.has_most() && rule.has_below());
     EXPECT_EQ(rule.has_besides(), !rule.besides_means().empty());

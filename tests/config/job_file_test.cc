@@ -1,4 +1,4 @@
-// Job files, and their parsing: scalars, nearest keys, YAML to messages.
+// Tests of job files and their parsing: scalars, nearest keys, YAML to messages.
 #include "config/job/job_file.h"
 
 #include <unistd.h>
@@ -57,7 +57,7 @@ checkpoint:
 max_restarts: 0
 )";
 
-// A job whose lines 1 to 3 are valid, followed by `rest`.
+// Returns a job file whose first three lines are valid, followed by `rest`.
 std::string Job(const std::string& rest) {
   return "model: {world_model: {}}\ndataset: {trajectories: {path: a.npz}}\n" + rest;
 }
@@ -222,7 +222,7 @@ TEST(JobFileTest, NamesTheNearestKnownKey) {
             "job.yaml:5:3: training.batchsize: unknown key; did you mean training.batch_size?");
   EXPECT_EQ(Fault(Job("training: {epochs: 1}\nbatch_size: 4\n")),
             "job.yaml:4:1: batch_size: unknown key; did you mean training.batch_size?");
-  // Names used by other programs.
+  // Keys that other programs use.
   EXPECT_EQ(Fault(Job("training: {epochs: 1}\namp: True\n")),
             "job.yaml:4:1: amp: unknown key; did you mean precision.mode?");
   EXPECT_EQ(Fault(Job("training: {epochs: 1}\noptimizer: {lr: 1e-5}\n")),
@@ -282,7 +282,7 @@ TEST(JobFileTest, PlacesWhatIsMissingAtTheGroupThatShouldHoldIt) {
 }
 
 TEST(JobFileTest, SurvivesDamage) {
-  // Every result is a specification or INVALID_ARGUMENT; nothing throws or crashes.
+  // Each result must be a specification or INVALID_ARGUMENT, without an exception or a crash.
   std::mt19937 random(1);
   const std::string whole = kFullJob;
   const std::string alphabet = "{}[]:,-&*!|>'\"%@`#?~ \n\t\\0aZ\xff";

@@ -47,7 +47,7 @@ DatasetSpec Filled(const Change& change) {
   return spec.dataset();
 }
 
-// The smallest specification of each kind.
+// The smallest specification of each kind of dataset.
 const std::pair<const char*, Change>* const kKinds = new std::pair<const char*, Change>[] {
   {"trajectories", [](DatasetSpec& d) { d.mutable_trajectories()->set_path("a.npz"); }},
       {"replay", [](DatasetSpec& d) { d.mutable_replay()->set_path("robots/arm"); }},

@@ -30,7 +30,7 @@ TEST(DistributedSpecTest, HasDefaultsWhereSeveralRanksTrain) {
   EXPECT_EQ(filled.timeout_seconds(), 1800);
   EXPECT_EQ(filled.gradient_compression(), training::v1::GRADIENT_COMPRESSION_NONE);
   EXPECT_EQ(filled.weight_check_every_steps(), 0);
-  // The default depends on the hosts of the ranks.
+  // Unset, because its default depends on the hosts of the ranks.
   EXPECT_FALSE(filled.has_shard_optimizer_state());
   JobSpec alone = Distributed();
   alone.mutable_training()->set_use_ddp(false);

@@ -46,8 +46,8 @@ JobSpec Exported(const std::string& path) {
   return spec;
 }
 
-// Returns the errors of the model section, which must be the same with and without defaults filled
-// in.
+// Returns the errors of the model section, and expects the same errors with and
+// without defaults filled in.
 std::vector<std::string> ModelFaults(const JobSpec& spec) {
   const auto of = [](const JobSpec& job) {
     std::vector<std::string> texts;
@@ -231,7 +231,7 @@ TEST(ModelValidationTest, ChecksThePathOfInitialWeights) {
                           "\"..\"; it may not leave the dataset root"));
 }
 
-// Every kind of model with every kind of dataset.
+// Tries every kind of model with every kind of dataset.
 TEST(ModelValidationTest, NamesBothPlacesWhereModelAndDatasetDoNotFit) {
   using training::v1::DatasetSpec;
   const std::vector<std::pair<std::string, std::function<void(DatasetSpec&)>>> datasets = {
@@ -248,8 +248,8 @@ TEST(ModelValidationTest, NamesBothPlacesWhereModelAndDatasetDoNotFit) {
   const struct {
     std::string name;
     JobSpec spec;
-    std::string fits;    // One letter per dataset.
-    std::string wanted;  // Text in messages.
+    std::string fits;    // One letter per dataset: 'y' if it fits.
+    std::string wanted;  // Expected text in messages.
   } models[] = {{"model.world_model", world, "yynnynn",
                  "dataset.trajectories or dataset.replay or dataset.synthetic.trajectories"},
                 {"model.transformer", Transformer(kNothing), "nnynnyn",

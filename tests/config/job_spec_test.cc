@@ -43,7 +43,7 @@ TEST(JobSpecDefaultsTest, TheBatchSizeOfAnExportedModuleIsLeftToTheWorker) {
   EXPECT_EQ(WithDefaults(spec, LossScaleSettings()).training().gradient_accumulation_steps(), 1);
   spec.mutable_training()->set_batch_size(24);
   EXPECT_EQ(WithDefaults(spec, LossScaleSettings()).training().batch_size(), 24);
-  // A batch that may shrink has a size at the start.
+  // If the batch may shrink, its size is filled in at the start.
   spec.mutable_training()->clear_batch_size();
   spec.mutable_scheduling()->set_shrink_on_out_of_memory(true);
   EXPECT_EQ(WithDefaults(spec, LossScaleSettings()).training().batch_size(), 128);
@@ -231,7 +231,7 @@ TEST(JobSpecValidationTest, TakesEveryModeOfTheProtocolAndNoOther) {
     JobSpec spec = Smallest();
     spec.mutable_precision()->set_mode(static_cast<training::v1::PrecisionMode>(mode));
     EXPECT_THAT(FaultsOf(spec), IsEmpty()) << mode;
-    // A stored specification is validated again when it is submitted again.
+    // A stored specification is validated again if it is resubmitted.
     EXPECT_THAT(FaultsOf(WithDefaults(spec, LossScaleSettings())), IsEmpty()) << mode;
   }
   EXPECT_THAT(FaultsAfter([](JobSpec& spec) {

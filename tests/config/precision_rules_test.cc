@@ -1,4 +1,4 @@
-// The gate, the effective precision, and the printed form of errors.
+// Tests of the gate, the effective precision, and the printed form of errors.
 #include <fstream>
 #include <map>
 #include <string>
@@ -152,7 +152,7 @@ EffectivePrecision Effective(PrecisionMode requested, bool gate_open, CpuFallbac
   return ComputeEffectivePrecision(requested, gate, fallback, device);
 }
 
-// Every mode on every kind of device, with the gate open.
+// The expected mode of a requested mode on every kind of device, with the gate open.
 struct Row {
   PrecisionMode requested;
   PrecisionMode plain_cpu, plain_cpu_fp32_policy, native_cpu, native_cpu_fp32_policy, emulating_cpu;
@@ -295,7 +295,7 @@ TEST(EffectivePrecisionTest, IsFp32WhereTheWorkersHostSaysNo) {
   EXPECT_THAT(AutoCandidates(open, CpuFallback::kBf16, device), IsEmpty());
 }
 
-// The kernel shows a flag only if it has also enabled the registers.
+// Linux lists a CPU flag only if it has also enabled the registers.
 TEST(CpuTest, FindsNativeBf16WhereTheKernelShowsIt) {
   std::ifstream file("/proc/cpuinfo");
   std::string flags;

@@ -1,4 +1,4 @@
-// The schema agrees with each setting's reader.
+// Tests that the JSON Schema agrees with the parser of each setting.
 #include "config/settings/schema.h"
 
 #include "absl/strings/str_cat.h"
@@ -22,7 +22,7 @@ Struct Parsed() {
   return schema;
 }
 
-// Returns the schema of "grpc.listen" and the like.
+// Returns the schema of a setting such as "grpc.listen".
 Struct SchemaOf(const Struct& schema, const std::string& key) {
   const Struct& properties = schema.fields().at("properties").struct_value();
   const size_t dot = key.find('.');

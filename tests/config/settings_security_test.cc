@@ -1,4 +1,4 @@
-// Reachability of the daemon: which settings are refused, and what --insecure allows.
+// Tests of who can reach the daemon: settings that are refused, and what --insecure allows.
 #include <map>
 
 #include "config/settings/settings.h"

@@ -5,7 +5,7 @@
 namespace genesis {
 namespace {
 
-// Names that users already use. A change here breaks their scripts.
+// The names that users already use. Changing one breaks their scripts.
 struct FrozenRow {
   const char* key;
   const char* environment;

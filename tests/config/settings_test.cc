@@ -40,7 +40,7 @@ std::string SourceOf(const LoadedSettings& loaded, const std::string& key) {
   return "no such setting";
 }
 
-// Each test has its own settings file, removed at its end.
+// Gives each test its own settings file, removed at its end.
 class SettingsTest : public testing::Test {
  protected:
   SettingsTest()
@@ -89,7 +89,7 @@ TEST(SettingsDefaultsTest, AreThoseOfTheTable) {
   EXPECT_EQ(loaded.effective.size(), SettingsTable().size() + 1);
 }
 
-// A valid value of each setting that is not its default, as typed and as printed.
+// Returns a valid non-default value of each setting, as typed and as printed.
 const Variables& OtherValues() {
   static const auto& values = *new Variables{
       {"history.interval_seconds", "60"},
@@ -171,7 +171,7 @@ const Variables& OtherValues() {
   return values;
 }
 
-// Returns the settings that this one requires, as variables.
+// Returns the settings that this setting requires, as environment variables.
 Variables Companions(const std::string& key) {
   Variables companions;
   if (key == "tls.client_ca_file" || key == "tls.key_file") {
@@ -405,7 +405,7 @@ TEST(SettingsPathsTest, FollowTheDataFolderAndAreAbsolute) {
             (std::filesystem::current_path() / "c").string());
 }
 
-// The contract's rows: variable, a valid value, an invalid one, what is accepted.
+// A row of the documented contract: variable, valid value, invalid value, accepted values.
 struct ScaleRow {
   const char* variable;
   const char* key;

@@ -1,4 +1,4 @@
-// The pages printed from the tables of settings and exit codes, and listen addresses.
+// Tests of pages printed from the tables of settings and exit codes, and of listen addresses.
 #include <map>
 
 #include "base/exit_code.h"

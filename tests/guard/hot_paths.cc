@@ -1,5 +1,5 @@
 // The hot paths of a running job, as a program whose instructions and allocations are counted:
-// hot_paths PATH TIMES. Nothing waits or depends on time, so equal programs give equal counts.
+// hot_paths PATH TIMES. Nothing waits or depends on time, so equal builds give equal counts.
 //   step      a finished step in a worker: accumulated, and every 50th time reported and serialized
 //   schedule  the order of 100 waiting jobs of 10 owners, and the victim among 8 running ones
 //   get_job   a GetJob with 20 jobs in the queue: admitted, read, serialized, counted
@@ -31,7 +31,7 @@ namespace {
   std::exit(1);
 }
 
-// Keeps the compiler from removing the result.
+// Keeps the compiler from optimizing the result away.
 void Use(size_t size) {
   static volatile size_t used = 0;
   used = used + size;

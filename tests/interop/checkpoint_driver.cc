@@ -1,11 +1,11 @@
-// Reads and writes checkpoints from the command line, for the Python that checks them.
+// Reads and writes checkpoints from the command line, for Python tests that check them.
 //   write PATH OPTIMIZER SEED      a state built from the seed (tests/trainer/state_for_test.h)
 //   rewrite FROM TO                reads a checkpoint and writes it again
 //   weights PATH model|average RAW prints names, types, shapes and offsets in RAW as JSON, and
 //                                  writes the elements to RAW
 //   export FROM TO model|average   writes .safetensors
 //   verify PATH                    prints notes, if any
-// An error is printed to standard error; the exit status is 1.
+// Errors are printed to standard error, with exit status 1.
 #include <cstdio>
 #include <fstream>
 #include <functional>

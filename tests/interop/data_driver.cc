@@ -1,11 +1,11 @@
-// Opens the dataset of a job file, so that Python can compare it with its original.
+// Opens the dataset of a job file, so that Python tests can compare it with the original.
 //
 //   data_driver JOB OUT       prints one line of JSON: size, training_size, description, fields
 //                             (name, type, shape), statistics, priorities; writes every field of
 //                             every example to OUT, field by field
 //   data_driver --draw JOB    prints examples and weights of 20 batches of the job's prioritized
-//                             sampling, one line each, every priority times 1.5 after its batch
-//   data_driver --write OUT   writes a .safetensors file of every type
+//                             sampling, one per line; each batch multiplies its priorities by 1.5
+//   data_driver --write OUT   writes a .safetensors file with every element type
 #include <fstream>
 #include <iostream>
 #include <numeric>
@@ -69,7 +69,7 @@ absl::Status WriteExamples(const Dataset& dataset, const std::string& path) {
 }
 
 absl::Status WriteEveryType(const std::string& path) {
-  // The same four bytes per element and more, read as each type.
+  // The entries reuse these bytes for each element type.
   std::string bytes(64, '\0');
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i % 60);
   const std::string flags("\x01\x00\x00\x01", 4);

@@ -23,7 +23,7 @@
 namespace genesis {
 namespace {
 
-// Seed of the numbers that a loss draws; test_models.py has the same.
+// Seed of the random numbers in losses. test_models.py uses the same seed.
 constexpr uint64_t kSeed = 77;
 
 std::string ReadFile(const std::string& path) {

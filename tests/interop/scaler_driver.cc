@@ -1,6 +1,6 @@
-// Runs GradScaler over an overflow script and prints the scale after every step as the eight hex
-// digits of its float. Standard input: initial scale, growth factor, backoff factor, interval, then
-// one 0 or 1 (overflow) per step.
+// Runs GradScaler over a sequence of overflows and prints the scale after every step as the eight
+// hex digits of its float. Standard input has the initial scale, growth factor, backoff factor and
+// interval, then 0 or 1 (overflow) for each step.
 //
 //   scaler_driver [DEVICE]   cpu (the default) or cuda:0; exits 2 if that device does not exist
 #include <bit>

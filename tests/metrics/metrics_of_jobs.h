@@ -9,7 +9,7 @@
 
 namespace genesis {
 
-// Metrics with the jobs that they show, as the daemon's statistics of training keep them.
+// Metrics together with the statistics of running jobs, as the daemon combines them.
 class MetricsOfJobs : public Metrics {
  public:
   using Metrics::Metrics;

@@ -34,7 +34,7 @@ std::vector<std::string> Lines(const std::string& text) {
   return lines;
 }
 
-// Returns the value of a series as on the page; empty if there is no such series.
+// Returns the value of a series as printed on the page; empty if the series is missing.
 std::string Value(const Metrics& metrics, const std::string& series) {
   for (const std::string& line : Lines(metrics.RenderText())) {
     if (line.starts_with(series + " ")) return line.substr(series.size() + 1);
@@ -42,7 +42,7 @@ std::string Value(const Metrics& metrics, const std::string& series) {
   return "";
 }
 
-// A report with every field set.
+// Returns a report with every field set.
 training::v1::Steps SomeSteps() {
   training::v1::Steps steps;
   steps.set_new_steps(10);
@@ -116,7 +116,7 @@ void Fill(MetricsOfJobs& metrics) {
   metrics.Request("grpc", "Train", "OK");
 }
 
-// Name, kind and labels; every series also has `deployment`.
+// The name, kind and labels of each metric. Every series also has the label `deployment`.
 const std::vector<std::string> kFrozen = {
     "genesis_audit_lines_lost_total counter",
     "genesis_build_info gauge version",

@@ -24,13 +24,13 @@ training::v1::Steps At(int64_t step, double loss) {
 }
 
 training::v1::Steps Beside(double baseline, double divergence) {
-  training::v1::Steps steps = At(100, baseline * 1.7);  // One step's loss is noise.
+  training::v1::Steps steps = At(100, baseline * 1.7);  // The loss of one step is noisy.
   steps.mutable_progress()->set_baseline_loss(baseline);
   steps.mutable_progress()->set_divergence_ratio(divergence);
   return steps;
 }
 
-// Regression: an FP32 job with another loss gave 46 times the baseline of a BF16 job beside it.
+// Regression: the loss of an FP32 job was shown with the baseline of a BF16 job, 46 times less.
 TEST(RunningJobsTest, LossAndBaselineAreOfOneJob) {
   RunningJobs jobs;
   jobs.NoteSteps("reduced", Beside(0.02, 0.013), PRECISION_MODE_MIXED_BF16);

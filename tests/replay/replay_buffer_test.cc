@@ -128,7 +128,7 @@ TEST(ReplayBufferTest, RemovesTheOldestSegmentsWhole) {
   EXPECT_EQ(first % 8, 0);
   writer.reset();
   EXPECT_EQ(*Rewards(folder.path()), Counted(first, 100 - first));
-  // The id of an evicted batch may be reused.
+  // The ID of an evicted batch may be used again.
   EXPECT_FALSE(OpenWriter(folder.path(), 20, 8)->Append("0", Numbered(0, 4))->repeated);
   size_t files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
@@ -137,8 +137,8 @@ TEST(ReplayBufferTest, RemovesTheOldestSegmentsWhole) {
   EXPECT_LE(files, 3u + 3u + 1u);
 }
 
-// A disk that refuses a write or is full: nothing was appended, and the next append starts at a
-// clean end.
+// A disk refuses a write or is full. Nothing must be appended, and the next append
+// must start at a clean end.
 TEST(ReplayBufferTest, AppendsAgainAfterTheDiskWasFull) {
   const TempDir folder;
   const auto writer = OpenWriter(folder.path(), 100000, 100000);
@@ -159,7 +159,7 @@ TEST(ReplayBufferTest, AppendsAgainAfterTheDiskWasFull) {
   EXPECT_EQ(*Rewards(folder.path()), Counted(0, 110));
 }
 
-// Readers open the buffer repeatedly during appends and evictions.
+// Opens the buffer for reading again and again during appends and evictions.
 TEST(ReplayBufferTest, ReadersSeeWholeBatchesWhileTheWriterWorks) {
   const TempDir folder;
   const auto writer = OpenWriter(folder.path(), 200, 32);
@@ -248,7 +248,7 @@ TEST(ReplayBufferTest, RefusesAnotherLayout) {
               HasSubstr("observation_size 2 and action_size 1; asked for 3 and 1"));
 }
 
-// A writer is repeatedly killed in the middle of its work; acknowledged batches are kept.
+// Kills a writer repeatedly while it appends. Acknowledged batches must be kept.
 TEST(ReplayBufferTest, KeepsWhatWasAcknowledgedWhenTheWriterIsKilled) {
   const TempDir folder;
   int expected = 0;
@@ -280,7 +280,7 @@ TEST(ReplayBufferTest, KeepsWhatWasAcknowledgedWhenTheWriterIsKilled) {
     close(acknowledged[0]);
     const auto writer = OpenWriter(folder.path(), 1'000'000, 512);
     ASSERT_NE(writer, nullptr);
-    // One batch more than acknowledged may be durable.
+    // One more batch than was acknowledged may be durable.
     EXPECT_GE(writer->size(), expected);
     EXPECT_LE(writer->size(), expected + 100);
     expected = static_cast<int>(writer->size());

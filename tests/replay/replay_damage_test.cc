@@ -22,7 +22,7 @@ std::string ReadFile(const std::string& path) {
   return text.str();
 }
 
-// Three records of two transitions in one segment, and the beginning of each record.
+// A segment with three records of two transitions each, and the offset of each record.
 struct Sample {
   std::string segment;
   std::vector<size_t> begins;
@@ -49,7 +49,7 @@ absl::StatusOr<int64_t> SizeWhenOpened(const std::string& folder, std::string* r
   return (*writer)->size();
 }
 
-// A crash may leave any part of the last record, and zeros where data was not written yet.
+// A crash may leave any part of the last record, and zeros in place of data not yet written.
 TEST(ReplayDamageTest, CutsATornRecordAtEveryByte) {
   const Sample sample = MakeSample();
   const size_t begin = sample.begins[2];
@@ -58,10 +58,10 @@ TEST(ReplayDamageTest, CutsATornRecordAtEveryByte) {
       const TempDir folder;
       std::string torn = sample.segment.substr(0, size);
       if (zeros) torn.resize(sample.segment.size());
-      // The zeros at the end of the last row are its flags and the absent priority.
+      // The last row ends with zeros: its flags and the missing priority.
       if (torn == sample.segment) continue;
       folder.Write(SegmentName(0), torn);
-      // A reader ignores it ...
+      // Readers ignore the torn record ...
       const auto rewards = Rewards(folder.path());
       ASSERT_TRUE(rewards.ok()) << size << rewards.status();
       EXPECT_EQ(*rewards, Counted(0, 4)) << size;
@@ -86,7 +86,7 @@ TEST(ReplayDamageTest, RefusesDamageBeforeTheLastRecord) {
     EXPECT_TRUE(absl::IsDataLoss(Rewards(folder.path()).status())) << at;
     std::string repaired;
     EXPECT_TRUE(absl::IsDataLoss(SizeWhenOpened(folder.path(), &repaired).status())) << at;
-    // A damaged file is not truncated.
+    // A damaged file must not be truncated.
     EXPECT_EQ(ReadFile(folder.path() + "/" + SegmentName(0)), damaged);
   }
 }
@@ -155,7 +155,7 @@ TEST(ReplayDamageTest, NamesAnEmptyFolderAndAMissingOne) {
               HasSubstr("no such folder"));
 }
 
-// Any content of a segment gives a status or valid rows, within a gigabyte of address space.
+// For any content of a segment, expects an error or valid rows, within 1 GiB of address space.
 TEST(ReplayDamageTest, SurvivesMutations) {
   const Sample sample = MakeSample();
   const TempDir folder;
@@ -179,7 +179,7 @@ TEST(ReplayDamageTest, SurvivesMutations) {
           mutated.replace(at, std::min<size_t>(8, mutated.size() - at), 8, '\xFF');
       }
     }
-    std::filesystem::remove(folder.path() + "/" + SegmentName(0));  // Truncating it is slow.
+    std::filesystem::remove(folder.path() + "/" + SegmentName(0));  // Faster than truncating it.
     folder.Write(SegmentName(0), mutated);
     const auto rewards = Rewards(folder.path());
     if (!rewards.ok()) {
@@ -198,7 +198,7 @@ TEST(ReplayDamageTest, SurvivesMutations) {
 
 #ifndef GENESIS_SANITIZED
 namespace {
-// A false length must not become an allocation.
+// Limits memory, because a wrong length must not become a huge allocation.
 [[maybe_unused]] const int kMemoryIsBounded = [] {
   const rlimit limit{uint64_t{1} << 30, uint64_t{1} << 30};
   return setrlimit(RLIMIT_AS, &limit);

@@ -11,7 +11,7 @@ namespace genesis {
 
 inline constexpr ReplayLayout kLayout{.observation_size = 2, .action_size = 1};
 
-// Returns transitions whose reward is their number; every `episode` of them ends one.
+// Returns transitions whose rewards are their numbers. Every `episode` transitions end an episode.
 inline std::vector<ReplayTransition> Numbered(int first, int count, int episode = 4) {
   std::vector<ReplayTransition> transitions;
   for (int i = first; i < first + count; ++i) {
@@ -26,7 +26,7 @@ inline std::vector<ReplayTransition> Numbered(int first, int count, int episode 
   return transitions;
 }
 
-// Returns the rewards of the transitions in a folder.
+// Returns the rewards of all transitions in a folder.
 inline absl::StatusOr<std::vector<float>> Rewards(const std::string& folder) {
   std::vector<float> rewards;
   const auto snapshot = ReplaySnapshot::Open(
@@ -35,7 +35,7 @@ inline absl::StatusOr<std::vector<float>> Rewards(const std::string& folder) {
   return rewards;
 }
 
-// Returns first, first + 1, ... as floats.
+// Returns `count` numbers from `first` on as floats: first, first + 1, ...
 inline std::vector<float> Counted(int first, int count) {
   std::vector<float> numbers;
   for (int i = 0; i < count; ++i) numbers.push_back(static_cast<float>(first + i));

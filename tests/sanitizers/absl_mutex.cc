@@ -1,9 +1,9 @@
-// absl::Mutex and absl::CondVar over POSIX threads, instead of those of the system's Abseil.
+// absl::Mutex and absl::CondVar on top of POSIX threads, replacing those of the system's Abseil.
 //
-// ThreadSanitizer understands POSIX mutexes, even in uninstrumented libraries. The mutexes of
-// Abseil are atomics and futexes in an uninstrumented library: it sees neither them nor what they
-// guard, and would report each guarded member as a race. gRPC's own mutexes are Abseil's, too. Only
-// linked into builds with GENESIS_SANITIZE=thread.
+// ThreadSanitizer understands POSIX mutexes, even in uninstrumented libraries. Abseil's mutexes are
+// atomics and futexes in an uninstrumented library, so it sees neither them nor what they guard,
+// and would report each guarded member as a race. gRPC's own mutexes are Abseil's, too. This file
+// is only linked into builds with GENESIS_SANITIZE=thread.
 
 #include <absl/synchronization/mutex.h>
 #include <absl/time/clock.h>
@@ -23,8 +23,8 @@ void Check(int result) {
   if (result != 0) std::abort();
 }
 
-// Created at the first use, because the constructors of Abseil's classes are constexpr in its
-// header.
+// Returns the state, which is created at its first use, because Abseil's header declares the
+// constructors constexpr.
 template <typename State>
 State& StateOf(std::atomic<intptr_t>& word) {
   intptr_t known = word.load(std::memory_order_acquire);
@@ -50,7 +50,7 @@ struct MutexState {
     Check(pthread_mutex_unlock(&mutex));
   }
 
-  // Requires the mutex. Returns whether the condition was signaled before `deadline`.
+  // Requires the mutex. Returns true if the condition was signaled before `deadline`.
   bool Wait(pthread_cond_t& condition, absl::Time deadline) {
     if (deadline == absl::InfiniteFuture()) {
       Check(pthread_cond_wait(&condition, &mutex));
@@ -62,7 +62,7 @@ struct MutexState {
     return result == 0;
   }
 
-  // Requires the mutex. Threads in Await evaluate again whenever another thread has held it.
+  // Requires the mutex. Wakes threads in Await, which re-evaluate when the mutex was held.
   void WakeAwaiting() {
     if (awaiting > 0) Check(pthread_cond_broadcast(&released.condition));
   }
@@ -71,7 +71,7 @@ struct MutexState {
     ++awaiting;
     bool in_time = true;
     bool holds = condition.Eval();
-    // Woken once, because evaluating again changes nothing.
+    // Wake other threads only once, because another evaluation changes nothing.
     if (!holds) WakeAwaiting();
     while (!holds && in_time) {
       in_time = Wait(released.condition, deadline);
@@ -86,7 +86,7 @@ struct MutexState {
   int awaiting = 0;
 };
 
-// Returns whether the condition was signaled before `deadline`. Requires the mutex.
+// Requires the mutex. Returns true if the condition was signaled before `deadline`.
 bool WaitOn(std::atomic<intptr_t>& mutex, std::atomic<intptr_t>& condition, absl::Time deadline) {
   auto& state = StateOf<MutexState>(mutex);
   state.WakeAwaiting();
@@ -150,7 +150,7 @@ bool Mutex::ReaderLockWhenWithDeadline(const Condition& condition, Time deadline
 }
 
 CondVar::~CondVar() { delete reinterpret_cast<ConditionState*>(cv_.load()); }
-// gRPC's waits are recognized by their return address, so no wait calls another.
+// gRPC's waits are recognized by the return address, so these functions do not call each other.
 void CondVar::Wait(Mutex* mutex) {
   if (genesis::IsGrpc(__builtin_return_address(0))) genesis::LeaveGrpc();
   WaitOn(mutex->mu_, cv_, InfiniteFuture());

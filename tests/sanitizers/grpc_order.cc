@@ -62,7 +62,7 @@ Function* Real(Function*, const char* name) {
 
 }  // namespace
 
-// The thread that receives the end of an operation sees all writes of its starter.
+// A thread that receives the end of an operation must see all writes before its start.
 
 extern "C" grpc_call_error grpc_call_start_batch(grpc_call* call, const grpc_op* ops, size_t count,
                                                  void* tag, void* reserved) {

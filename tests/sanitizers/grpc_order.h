@@ -2,11 +2,11 @@
 
 namespace genesis {
 
-// gRPC passes its calls between threads by its own atomics. All of its critical sections are
-// treated as ordered: a race between two handlers of the daemon is detected if no section of gRPC
-// lies between, and nothing that gRPC orders is reported.
+// gRPC passes its calls between threads with its own atomics. All of its critical sections are
+// therefore treated as ordered. Nothing that gRPC orders is reported; a race between two handlers
+// of the daemon is detected unless a gRPC section lies between them.
 
-// Returns true if this address is code of gRPC.
+// Returns true if the address is in gRPC's code.
 bool IsGrpc(const void* address);
 // Enter and leave a critical section of gRPC.
 void EnterGrpc();

@@ -1,5 +1,5 @@
-// Fork and join of OpenMP's parallel regions: libgomp's barriers are futexes, which ThreadSanitizer
-// does not see.
+// The fork and join of OpenMP's parallel regions, reported to ThreadSanitizer, which cannot see
+// libgomp's barriers because they are futexes.
 
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
@@ -20,8 +20,8 @@ void RunBody(void* pointer) {
 
 }  // namespace
 
-// The call that compilers generate for `#pragma omp parallel` (libgomp, "Implementing PARALLEL
-// construct").
+// Wraps the function that compilers call for `#pragma omp parallel` (libgomp, "Implementing
+// PARALLEL construct").
 extern "C" void GOMP_parallel(void (*body)(void*), void* data, unsigned threads, unsigned flags) {
   using Parallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
   static const auto real = reinterpret_cast<Parallel>(dlsym(RTLD_NEXT, "GOMP_parallel"));

@@ -1,20 +1,20 @@
-// Options of ThreadSanitizer for every program of such a build, even without TSAN_OPTIONS. It
-// searches these functions in the program, not in its libraries.
+// Options of ThreadSanitizer for every program in such a build, even without TSAN_OPTIONS. It looks
+// up these functions in the program, not in its libraries.
 
 extern "C" const char* __tsan_default_options() {
   return "ignore_noninstrumented_modules=1 allocator_may_return_null=1";
 }
 
-// Known false reports, each with its reason.
+// Suppressions of known false reports, each with its reason.
 extern "C" const char* __tsan_default_suppressions() {
   return
-      // System calls and memory releases by uninstrumented libraries themselves. Stacks contain the
-      // instrumented function and its caller, so functions of the daemon called by these libraries
+      // System calls and memory releases of uninstrumented libraries. Reports contain the
+      // instrumented function and its caller, so functions of the daemon that these libraries call
       // are not suppressed.
       "race:libgrpc.so.29\n"
       "race:libtorch_cpu.so\n"
-      // Its reference counts are atomics in the library.
+      // Its reference counts are atomics in an uninstrumented library.
       "race:libabsl_status.so.20220623\n"
-      // Intentionally checks handles that gRPC may have closed, and compares the inode.
+      // BelowMost intentionally checks handles that gRPC may have closed, and compares the inode.
       "race:genesis::ConnectionAcceptor::BelowMost\n";
 }

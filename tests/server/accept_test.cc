@@ -7,7 +7,7 @@ namespace genesis {
 namespace {
 
 TEST(Accept, OpenMetricsIsForWhoNamesIt) {
-  // The headers of Prometheus 2.42 and 2.53.
+  // The Accept headers of Prometheus 2.42 and 2.53.
   EXPECT_TRUE(
       PrefersOpenMetrics("application/openmetrics-text;version=1.0.0,"
                          "application/openmetrics-text;version=0.0.1;q=0.75,"

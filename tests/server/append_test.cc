@@ -1,5 +1,5 @@
-// AppendTrajectories through the real listener of a daemon in this process; durable data is read
-// back from the files, as a worker does.
+// Tests of AppendTrajectories through the real listener of a daemon in this process. Durable data
+// is read back from the files, as a worker does.
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ using namespace training::v1;  // NOLINT: the test uses many names of the API.
 constexpr int kObservations = 2;
 constexpr int kActions = 1;
 
-// Returns `count` transitions whose numbers follow from `first`.
+// Returns a batch of `count` transitions whose values follow from `first`.
 AppendTrajectoriesRequest Batch(const std::string& id, int first, int count,
                                 const std::string& dataset = "arm") {
   AppendTrajectoriesRequest request;
@@ -63,7 +63,7 @@ class AppendTest : public testing::Test {
         grpc::CreateChannel(daemon_->grpc_address(), grpc::InsecureChannelCredentials()));
   }
 
-  // Sends one stream of these messages.
+  // Sends the messages as one stream.
   grpc::Status Append(const std::vector<AppendTrajectoriesRequest>& messages) {
     grpc::ClientContext context;
     response_.Clear();
@@ -79,7 +79,7 @@ class AppendTest : public testing::Test {
     return temp_.path() + "/datasets/" + dataset;
   }
 
-  // Returns the rewards of the transitions on disk, oldest first; empty without a buffer.
+  // Returns the rewards of the transitions on disk, oldest first; empty if there is no buffer.
   std::vector<float> Rewards(const std::string& dataset = "arm") const {
     std::vector<float> rewards;
     const auto snapshot = ReplaySnapshot::Open(
@@ -303,7 +303,7 @@ TEST_F(AppendTest, TwoStreamsAppendToOneDatasetAtOnce) {
   for (std::thread& recorder : recorders) recorder.join();
   const std::vector<float> rewards = Rewards();
   ASSERT_EQ(rewards.size(), 2u * kBatches * 5);
-  // Batches are never interleaved, and those of one stream keep their order.
+  // Batches are not interleaved, and batches of one stream keep their order.
   std::vector<float> next = {0, 500};
   for (size_t i = 0; i < rewards.size(); ++i) {
     float& expected = next[rewards[i] >= 500 ? 1 : 0];
@@ -329,7 +329,7 @@ TEST_F(AppendTest, ManyDatasetsTakeTurnsWithABoundedNumberOfWriters) {
     std::error_code gone;
     locks += std::filesystem::read_symlink(link, gone).filename() == "lock" ? 1 : 0;
   }
-  // The data folder may have its own lock.
+  // The data folder may have a lock of its own.
   EXPECT_LE(locks, ReplayStore::kMaxOpen + 1);
   EXPECT_GE(locks, ReplayStore::kMaxOpen);
 }

@@ -35,7 +35,7 @@ class AuditLogTest : public testing::Test {
     std::ifstream file(path);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  // Returns every line, which must be JSON.
+  // Returns all lines, each of which must be JSON.
   std::vector<Struct> Lines() const {
     std::vector<Struct> lines;
     for (const absl::string_view line : absl::StrSplit(Text(path_), '\n', absl::SkipEmpty())) {
@@ -120,7 +120,7 @@ TEST_F(AuditLogTest, LinesOfManyThreadsDoNotMix) {
 }
 
 TEST_F(AuditLogTest, ALineThatIsCutOffDoesNotSpoilTheNext) {
-  // RLIMIT_FSIZE acts like a full disk for this process alone.
+  // RLIMIT_FSIZE acts like a full disk for this process only.
   rlimit before = {};
   getrlimit(RLIMIT_FSIZE, &before);
   signal(SIGXFSZ, SIG_IGN);

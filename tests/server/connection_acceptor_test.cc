@@ -17,7 +17,7 @@
 namespace genesis {
 namespace {
 
-// Counts connections by their fate, as reported by the acceptor's thread.
+// Counts connections by their outcome, as reported on the acceptor's thread.
 class Tally {
  public:
   ~Tally() {
@@ -27,7 +27,7 @@ class Tally {
     absl::MutexLock lock(&mutex_);
     taken_.push_back(fd);
   }
-  // Returns once Release has been called.
+  // Records the refusal, and returns once Release has been called.
   void Refuse(const std::string& reason) {
     absl::MutexLock lock(&mutex_);
     refused_.push_back(reason);
@@ -41,7 +41,7 @@ class Tally {
     absl::MutexLock lock(&mutex_);
     released_ = true;
   }
-  // Waits until this many connections were seen.
+  // Waits for `seen` connections. Returns the number still open and the reasons of refusals.
   std::pair<int, std::vector<std::string>> After(size_t seen) {
     absl::MutexLock lock(&mutex_);
     const auto enough = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -50,7 +50,7 @@ class Tally {
     EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&enough), absl::Seconds(60)));
     return {static_cast<int>(taken_.size()), refused_};
   }
-  // Closes one as gRPC does when a client has gone.
+  // Closes a connection, as gRPC does when a client has disconnected.
   void CloseOne() {
     absl::MutexLock lock(&mutex_);
     close(taken_.back());
@@ -152,7 +152,7 @@ TEST_F(AcceptorTest, LeavesAQuarterOfTheHandlesAlone) {
   rlimit small = before;
   small.rlim_cur = 100;
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &small), 0);
-  // Each costs two handles here: the client's and the accepted one.
+  // Each connection takes two descriptors here: the client's and the accepted one.
   for (int i = 0; i < 40; ++i) ConnectClient();
   const auto [taken, refused] = tally_.After(40);
   setrlimit(RLIMIT_NOFILE, &before);
@@ -161,7 +161,7 @@ TEST_F(AcceptorTest, LeavesAQuarterOfTheHandlesAlone) {
   EXPECT_LE(taken, 36);
 }
 
-// Uses up every handle of the process until it goes out of scope.
+// Uses up all file descriptors of the process until it is destroyed.
 class NoHandles {
  public:
   NoHandles() {

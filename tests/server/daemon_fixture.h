@@ -17,8 +17,8 @@
 #include "server/ledger/job_state.h"
 #include "tests/temp_dir.h"
 
-// The daemon with all its parts in this process, real gRPC and HTTP, and real worker processes that
-// run fake_worker instead of LibTorch.
+// A fixture with a daemon and all its components in this process, real gRPC and HTTP, and real
+// worker processes that run fake_worker instead of LibTorch.
 namespace genesis {
 
 using namespace training::v1;  // NOLINT: tests of the API use many of its names.
@@ -127,7 +127,7 @@ class DaemonTest : public testing::Test {
     return stub_->Checkpoint(&context, request, response);
   }
 
-  // Watches the job by WatchJob until `done`; returns the last state seen.
+  // Watches the job through WatchJob until `done`. Returns the last state received.
   template <typename Predicate>
   Job WatchUntil(const std::string& id, Predicate done) {
     grpc::ClientContext context;

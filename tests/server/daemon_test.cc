@@ -1,5 +1,5 @@
-// The daemon with all its parts in this process, real gRPC and HTTP, and real worker processes that
-// run fake_worker instead of LibTorch.
+// Tests of a daemon with all its components in this process, real gRPC and HTTP, and real worker
+// processes that run fake_worker instead of LibTorch.
 #include <gmock/gmock.h>
 
 #include "tests/server/daemon_fixture.h"
@@ -61,7 +61,7 @@ TEST_F(DaemonTest, ADatasetThatIsMissingOrOutsideTheRootIsRefused) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_TRUE(absl::StrContains(status.error_message(), "there is no such file"))
       << status.error_message();
-  // A link that leads out is resolved before the path is checked.
+  // A link that leads out of the root is resolved before the path is checked.
   std::filesystem::create_symlink("/etc/hostname", temp_.path() + "/datasets/out.npz");
   spec.mutable_dataset()->mutable_trajectories()->set_path("out.npz");
   status = Train("", spec);

@@ -1,8 +1,8 @@
-// A library that behaves like NVIDIA's libnvidia-ml.so.1, with devices from the file that
-// GENESIS_FAKE_NVML names. A line is a device:
+// A library that behaves like NVIDIA's libnvidia-ml.so.1, with devices from the file named by
+// GENESIS_FAKE_NVML. Each line is a device:
 //   NAME UUID TOTAL USED UTILIZATION MILLIWATTS CELSIUS THROTTLE_REASONS
-// with '-' for a metric that the driver does not report. Without the file nvmlInit fails as it does
-// without a driver. The file is read again at each call, so that a test can change it.
+// with '-' for a metric that the driver does not report. Without the file, nvmlInit fails as it
+// does without a driver. The file is read again in each call, so that a test can change it.
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -27,7 +27,7 @@ std::vector<std::vector<std::string>> Devices(bool* there) {
   return devices;
 }
 
-// Handles are indexes plus one.
+// Device handles are indexes plus one.
 int Field(void* handle, size_t field, std::string* text) {
   bool there = false;
   const auto devices = Devices(&there);

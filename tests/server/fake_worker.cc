@@ -1,14 +1,14 @@
-// A worker without LibTorch for tests of the daemon: uses WorkerService.Attach, and the id of its
-// job selects its behavior:
+// A worker without LibTorch for tests of the daemon. It uses WorkerService.Attach, and the ID of
+// its job selects its behavior:
 //   ok-*          trains 10 steps, checkpoints, completes
 //   hold-*        trains until it is stopped; checkpoints on request
 //   crash-*       ends by SIGKILL after 5 steps
 //   crash-once-*  same, on the first claim only
 //   fail-*        reports bad data
-//   oom-*         reports out of memory while the micro-batch is the specification's
+//   oom-*         reports out of memory as long as the micro-batch is that of the specification
 //   device-*      reports a device error
 //   hang-*        trains 5 steps, then does nothing and ignores SIGTERM
-//   survive-*     as hold-*, but trains on and dials again if the daemon is lost
+//   survive-*     as hold-*, but continues and dials again if it loses the daemon
 //   lose-*        as hold-*, but ends by SIGKILL on a checkpoint request
 //   stop-lose-*   as hold-*, but ends by SIGKILL on a stop, and takes no checkpoint
 //   garble-*      reports bad data in bytes that are not UTF-8, dials again and reports the same
@@ -18,7 +18,7 @@
 //   flood-*       as hold-*, but fills its output
 //   foreign-*     reports checkpoints of job ok-other, and that they were removed
 // With --verify FILE it verifies a file instead.
-// A start that resumes reports the step of its checkpoint.
+// If it resumes, it first reports the step of its checkpoint.
 #include <grpcpp/grpcpp.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -48,10 +48,10 @@ class FakeWorker {
     AttachResponse command;
     if (!stream_->Read(&command)) return 0;
     start_ = command.start_job();
-    prctl(PR_SET_PDEATHSIG, 0);  // From here on it may outlive its daemon.
+    prctl(PR_SET_PDEATHSIG, 0);  // It may now outlive its daemon.
     Act();
     stream_->WritesDone();
-    // Finish would wait forever for a command that is never read.
+    // Finish would wait forever while a command has not been read.
     while (stream_->Read(&command)) {
     }
     stream_->Finish();
@@ -59,7 +59,7 @@ class FakeWorker {
   }
 
  private:
-  // The specification submitted by tests.
+  // Batch size of the specification that tests submit.
   static constexpr int kFullBatch = 128;
   static constexpr int64_t kMemory = int64_t{8} << 30;
 
@@ -144,12 +144,12 @@ class FakeWorker {
       hello.set_claim(start_.claim());
       AttachResponse first;
       if (!stream_->Write(hello) || !stream_->Read(&first)) continue;
-      if (steps > 0) Train(steps);  // Work done meanwhile.
+      if (steps > 0) Train(steps);  // Steps done while disconnected.
       return true;
     }
   }
 
-  // Sends the same report on each stream, like a worker without error handling.
+  // Sends the same report on every stream, like a worker without error handling.
   void Garble() {
     do {
       Fail(FAILURE_CAUSE_DATA, "the label \xc3\x28 of row 7");
@@ -225,7 +225,7 @@ class FakeWorker {
     return progress;
   }
 
-  // Returns the step of the newest checkpoint whose name contains it; users' names do not.
+  // Returns the step in the name of the newest checkpoint that has one; users' names do not.
   int64_t ResumedStep() const {
     for (const std::string& path : start_.resume_from()) {
       const size_t at = path.rfind("-step-");
@@ -262,7 +262,7 @@ class FakeWorker {
 
   const std::string address_;
   const std::string id_;
-  // In the order of their dependencies.
+  // Declared in the order of their dependencies.
   std::unique_ptr<grpc::ClientContext> context_;
   std::unique_ptr<WorkerService::Stub> stub_;
   std::unique_ptr<grpc::ClientReaderWriter<AttachRequest, AttachResponse>> stream_;
@@ -271,8 +271,8 @@ class FakeWorker {
   int64_t step_ = 0;
 };
 
-// Like genesis-worker --verify: a valid checkpoint begins with "state"; one with "crash" crashes
-// the reader.
+// Acts like genesis-worker --verify: a valid checkpoint begins with "state", and one with "crash"
+// crashes the reader.
 int Verify(const std::string& path) {
   std::ifstream file(path);
   std::string word;

@@ -1,4 +1,4 @@
-// Jobs of several ranks, with a clock and workers controlled by the test.
+// Tests of jobs of several ranks, with a clock and workers controlled by the test.
 #include "tests/server/job_rules_fixture.h"
 
 namespace genesis {
@@ -46,7 +46,7 @@ class GangRulesTest : public JobRulesTest {
     Settle();
     Note();
   }
-  // Frees the slots of its workers.
+  // Frees the slots of the job's workers.
   void FreeSlots(const std::string& id) {
     workers_.begun.erase(id);
     manager_->worker_events()->OnCapacity();
@@ -104,7 +104,7 @@ TEST_F(GangRulesTest, ARankThatIsGoneEndsTheAttemptOnceAllAre) {
   FinishRank("job", 2, Finished::OUTCOME_FAILED);
   EXPECT_EQ(Get("job").claim(), 2) << "given to other workers";
   EXPECT_EQ(Get("job").restarts(), 1) << "one restart for three ends";
-  // The cause is the killed rank, whichever rank reported first.
+  // The cause is the end of the killed rank, whichever rank reports first.
   FreeSlots("job");
   FinishRank("job", 0, Finished::OUTCOME_FAILED);
   FinishRank("job", 2, Finished::OUTCOME_FAILED);
@@ -278,7 +278,7 @@ TEST_F(GangRulesTest, OneThatMayHaveFewerRanksBeginsWithThemAndGrows) {
   FinishRank("elastic", 0, Finished::OUTCOME_STOPPED);
   EXPECT_EQ(Get("elastic").ranks_size(), 3);
   EXPECT_EQ(Get("elastic").restarts(), 0);
-  // After a loss it waits again before it continues with fewer.
+  // After it has lost a rank, it waits again before it continues with fewer ranks.
   Started("elastic");
   workers_.free = 2;
   FreeSlots("elastic");
@@ -336,7 +336,7 @@ TEST_F(GangRulesTest, AfterARestartAllItsWorkersAreAdoptedOrItBeginsAnew) {
   Open();
   EXPECT_EQ(State("job"), JOB_STATE_RUNNING);
   EXPECT_THAT(workers_.abandoned, IsEmpty());
-  // One of them is gone when the next daemon starts.
+  // One of the workers is gone when the next daemon starts.
   workers_.lost.insert(Get("job").ranks(2).worker().worker_id());
   Open();
   ASSERT_THAT(workers_.abandoned, SizeIs(1));
@@ -348,7 +348,7 @@ TEST_F(GangRulesTest, AfterARestartAllItsWorkersAreAdoptedOrItBeginsAnew) {
   LoseRank("job", 1, SIGKILL, "it was told to end");
   EXPECT_EQ(Get("job").claim(), 2);
   EXPECT_EQ(Get("job").restarts(), 0) << "no fault of the job's";
-  // None is left.
+  // No worker is left.
   workers_.adopts = false;
   workers_.begun.clear();
   Open();
@@ -382,7 +382,7 @@ TEST_F(GangRulesTest, EachRankShowsHowItDoesAndTheOneTheOthersWaitFor) {
   Steps("job", 1, 11, 0.5, 0.01);
   Steps("job", 2, 11, 0.5, 0.28);
   EXPECT_TRUE(Get("job").ranks(1).straggler());
-  // Its counters are not added up.
+  // Reports of rank 1 are not added to the counters.
   EXPECT_EQ(manager_->queries().Stats(StatsRequest())->training_steps(), 2);
   FinishRank("job", 0, Finished::OUTCOME_COMPLETED);
   EXPECT_EQ(State("job"), JOB_STATE_SUCCEEDED);

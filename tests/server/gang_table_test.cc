@@ -1,4 +1,4 @@
-// Workers of a job of several ranks, in a table without processes and streams.
+// Tests of the workers of multi-rank jobs, in a table without processes and streams.
 #include <gmock/gmock.h>
 
 #include "tests/server/worker_table_fixture.h"
@@ -123,7 +123,7 @@ TEST_F(GangTableTest, RanksFindEachOtherByTheStoreOfTheirClaim) {
   ASSERT_THAT(Sent(), SizeIs(2));
   EXPECT_TRUE(Sent()[0].has_store_response());
   EXPECT_EQ(Sent()[1].store_response().values(0).found(), true);
-  // Another claim has another store, and so has another job.
+  // Each claim and each job has its own store.
   EXPECT_FALSE(Ask(ids[1], "job", "x", /*set=*/true, /*claim=*/2));
   EXPECT_FALSE(Ask(ids[1], "other", "x", /*set=*/true));
 }
@@ -214,7 +214,7 @@ TEST_F(ReservationTest, ItsWorkersServeOneJobAndTakeNoSlot) {
   ASSERT_THAT(others, SizeIs(1));
   EXPECT_EQ(others[0].worker.worker_id(), "n2-1") << "no other job gets them";
   EXPECT_THAT(ReserveGang(1), IsEmpty());
-  // Two on one device selected by the cluster, whatever the job needs.
+  // The cluster may place both on one device, whatever memory the job needs.
   const std::vector<WorkerLease> leases = ReserveSubmitted("genesis-1-x", 2);
   ASSERT_THAT(leases, SizeIs(2));
   EXPECT_EQ(leases[1].worker.reservation(), "genesis-1-x");
@@ -222,7 +222,7 @@ TEST_F(ReservationTest, ItsWorkersServeOneJobAndTakeNoSlot) {
   BeginGang(leases, "x");
   EXPECT_EQ(table_->counts().reserved_busy, 2);
   EXPECT_EQ(table_->counts().busy, 1) << "that of n2 is reserved";
-  // The daemon does not quarantine a device that fails there.
+  // The daemon does not quarantine devices of a cluster, even if they fail.
   for (const char* id : {"n1-1", "n1-2"}) EXPECT_TRUE(Finish(id, "x", /*by_device=*/true));
   EXPECT_EQ(table_->problem(), "");
   for (const char* id : {"n1-1", "n1-2"}) Detach(id);

@@ -45,7 +45,7 @@ std::vector<std::string> Ids(const absl::StatusOr<std::vector<HistoryStore::Row>
 class HistoryStoreTest : public testing::Test {
  protected:
   std::string path() const { return temp_.path() + "/metrics.db"; }
-  // Returns the first column of the first row, on a separate connection like the sqlite3 tool.
+  // Returns the first column of the first row, read on a separate connection like sqlite3's.
   std::string Ask(const std::string& sql) const {
     Database::Options options;
     options.access = Database::Access::kReadOnly;
@@ -221,7 +221,7 @@ TEST_F(HistoryStoreTest, ReadingWithoutAFileSaysThatThereIsNone) {
   EXPECT_THAT(rows.status().message(), HasSubstr("the history cannot be read"));
 }
 
-// Waits until the predicate holds.
+// Waits until `holds` returns true.
 template <typename Predicate>
 void Await(const char* what, Predicate holds) {
   const absl::Time deadline = absl::Now() + absl::Seconds(60);

@@ -1,4 +1,4 @@
-// The daemon's defences against malicious callers, part by part.
+// Tests of each of the daemon's defenses against malicious callers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

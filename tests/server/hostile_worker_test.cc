@@ -1,5 +1,5 @@
-// Workers that send unreadable reports, or reports about other jobs: the job ends, and no other job
-// is affected.
+// Tests of workers that send unreadable reports, or reports about other jobs: their job ends, and
+// no other job is affected.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ using testing::Not;
 
 class HostileWorkerTest : public DaemonTest {
  protected:
-  // Returns every job, like `genesisctl jobs`.
+  // Returns all jobs, like `genesisctl jobs`.
   std::vector<Job> List() {
     grpc::ClientContext context;
     ListJobsResponse response;
@@ -132,7 +132,7 @@ TEST_F(HostileWorkerTest, ACheckpointCallIsAnsweredWhenItsPausedJobLosesItsWorke
   CheckpointResponse response;
   grpc::Status asked;
   std::thread caller([&] { asked = TakeCheckpoint("stop-lose-1", &response); });
-  // The call arrives before the pause, or is refused because of it: both are valid results.
+  // The call may arrive before the pause or be refused because of it; both results are valid.
   absl::SleepFor(absl::Milliseconds(300));
   ASSERT_TRUE(Pause("stop-lose-1").ok());
   caller.join();

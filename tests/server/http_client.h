@@ -10,7 +10,7 @@
 
 namespace genesis {
 
-// A client that can misbehave: it sends any bytes and reads any response. Blocks for at most 20 s.
+// A client that can violate HTTP: it sends any bytes and reads any response. Blocks at most 20 s.
 class HttpClient {
  public:
   explicit HttpClient(int port) : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -36,7 +36,7 @@ class HttpClient {
     }
   }
 
-  // Reads everything up to the server's end of the connection.
+  // Reads until the server closes the connection.
   std::string ReadAll() const {
     std::string all;
     while (ReadSome(all)) {
@@ -44,7 +44,7 @@ class HttpClient {
     return all;
   }
 
-  // Reads until `end` has arrived.
+  // Reads until `end` has been received.
   std::string ReadUntil(const std::string& end) const {
     std::string all;
     while (all.find(end) == std::string::npos && ReadSome(all)) {
@@ -64,7 +64,7 @@ class HttpClient {
   bool connected_ = false;
 };
 
-// Sends one request on a separate connection; returns the whole response.
+// Sends one request on a new connection and returns the whole response.
 inline std::string HttpExchange(int port, const std::string& method, const std::string& target) {
   const HttpClient client(port);
   client.Send(method + " " + target + " HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");

@@ -164,7 +164,7 @@ TEST(HttpServer, OverTheCapGivesUpTheConnectionThatIsIdleLongest) {
   EXPECT_THAT(second.ReadUntil("GET /again "), StartsWith("HTTP/1.1 200 "));
 }
 
-// Requests without a response take all places except those reserved for probes.
+// Requests without a response take all slots except those reserved for probes.
 TEST(HttpServer, AnswersProbesWhileEveryOtherPlaceIsTaken) {
   HttpHandlers handlers;
   handlers.handle = [](const HttpRequest& request, const Respond& respond) {

@@ -1,4 +1,4 @@
-// Late responses, bodies in pieces both ways, clients that disconnect.
+// Tests of late responses, streamed bodies in both directions, and clients that disconnect.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-// An event that another thread waits for.
+// An event for which another thread can wait.
 class Signal {
  public:
   void Set() {
@@ -42,7 +42,7 @@ class Signal {
   bool set_ = false;
 };
 
-// Delivers its pieces in order, each from its own thread, then the end or an error.
+// Delivers pieces in order, each from its own thread, and then the end or an error.
 class PiecesBody final : public HttpBody {
  public:
   PiecesBody(std::vector<std::string> pieces, absl::Status end)
@@ -68,7 +68,7 @@ class PiecesBody final : public HttpBody {
   std::vector<std::thread> threads_;
 };
 
-// Never has a piece; signals when it is cancelled.
+// Never delivers a piece. Signals when it is cancelled.
 class SilentBody final : public HttpBody {
  public:
   explicit SilentBody(Signal* cancelled) : cancelled_(cancelled) {}
@@ -79,7 +79,7 @@ class SilentBody final : public HttpBody {
   Signal* const cancelled_;
 };
 
-// Responds with the size of the body, or refuses at a piece that contains an 'x'.
+// Responds with the size of the body, but refuses it at a piece that contains an 'x'.
 class CountingUpload final : public HttpUpload {
  public:
   CountingUpload(Respond respond, Signal* cancelled)
@@ -282,7 +282,7 @@ TEST(HttpBodies, TakeABoundedAmountOfMemoryTogether) {
   };
   EXPECT_THAT(post(), StartsWith("HTTP/1.1 503"));
   first.reset();
-  // The server detects the free place only through its own socket, so the request is repeated.
+  // The server notices the free slot only through its own socket, so repeat the request.
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   std::string answer;
   while (answer.rfind("HTTP/1.1 200", 0) != 0 && std::chrono::steady_clock::now() < give_up) {

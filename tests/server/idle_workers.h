@@ -1,4 +1,4 @@
-// A clock and workers controlled by a test of the job rules.
+// A clock and workers that are controlled by a test of the job rules.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class ManualClock final : public Clock {
   std::atomic<int64_t> steady_{1'800'000'000};
 };
 
-// Workers that do nothing by themselves. The test reads them while the writer is idle.
+// Workers that do nothing by themselves. The test reads the members while the writer is idle.
 class IdleWorkers final : public Workers {
  public:
   bool Adopt(const WorkerProcessRef& worker, const std::string&, int, int64_t, int64_t,
@@ -107,11 +107,11 @@ class IdleWorkers final : public Workers {
   std::set<std::string> reservations;    // Open reservations.
   std::map<std::string, int> submitted;  // Warm workers of a cluster, by reservation.
   std::set<std::string> lost;            // Workers that did not survive the daemon.
-  std::map<int, std::string> vetoes;     // Vetoes of reduced precision, by position in a gang.
-  std::string retired;                   // The job of a retired worker.
-  std::map<std::string, int> held;       // Number of workers that each job holds, attached or not.
+  std::map<int, std::string> vetoes;  // Reasons against reduced precision, by position in a gang.
+  std::string retired;                // The job that Retire returns.
+  std::map<std::string, int> held;    // Number of workers of each job, even if detached.
   std::vector<std::pair<std::string, std::string>> abandoned;  // Job and reason.
-  std::map<std::string, StartJob> begun;                       // Keyed by job on a worker.
+  std::map<std::string, StartJob> begun;                       // Keyed by job ID.
   std::vector<std::pair<std::string, AttachResponse>> sent;
   std::map<std::string, absl::Duration> expected_exits;
 

@@ -1,4 +1,4 @@
-// The life of jobs between submission and end: pausing, priorities, fairness, restarts, hangs.
+// Tests of jobs from submission to end: pausing, priorities, fairness, restarts, hangs.
 #include <gmock/gmock.h>
 #include <signal.h>
 
@@ -129,7 +129,7 @@ TEST_F(JobLifeTest, AHigherPriorityGoesFirstAndTakesTheSlotOfALowerOne) {
   WatchUntilRunning("hold-low");
   ASSERT_TRUE(Train("ok-high", SpecOfPriority(5)).ok());
   EXPECT_EQ(WatchToEnd("ok-high").state(), JOB_STATE_SUCCEEDED);
-  // The preempted one lost only its slot, and counts no restart.
+  // The preempted job only lost its slot. No restart is counted.
   const Job low = Get("hold-low");
   EXPECT_EQ(low.restarts(), 0) << low.state_reason();
   EXPECT_EQ(low.latest_checkpoint().step(), 5);
@@ -207,7 +207,7 @@ TEST_F(JobLifeTest, OwnersTakeTurns) {
 }
 
 TEST_F(JobLifeTest, ADeadlineEndsARunningJobWithACheckpointAndAWaitingOneAtOnce) {
-  // Its worker must exist before the time starts.
+  // Run a job first, so that a worker exists before the deadline starts.
   ASSERT_TRUE(Train("ok-1").ok());
   WatchToEnd("ok-1");
   JobSpec spec = MakeSpec();
@@ -228,7 +228,7 @@ TEST_F(JobLifeTest, ADeadlineEndsARunningJobWithACheckpointAndAWaitingOneAtOnce)
 TEST_F(JobLifeTest, AJobDoesNotStartAfterItsDeadlineAlthoughASlotIsFree) {
   JobSpec spec = MakeSpec();
   spec.mutable_scheduling()->set_deadline_seconds(1e-6);
-  // At the latest for the second job a warm worker exists.
+  // A warm worker exists for the second job at the latest.
   for (const char* id : {"ok-1", "ok-2", "ok-3"}) {
     ASSERT_TRUE(Train(id, spec).ok());
     const Job job = WatchToEnd(id);

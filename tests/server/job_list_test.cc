@@ -1,4 +1,4 @@
-// ListJobs over ten thousand jobs: filters, orders, pages, and the rows that a page reads.
+// Tests of ListJobs over ten thousand jobs: filters, orders, pages, and the rows that are read.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -35,7 +35,7 @@ class JobListTest : public testing::Test {
     EXPECT_TRUE(jobs.ok()) << jobs.status();
     return *std::move(jobs);
   }
-  // Returns every job of the query, page by page; `between` runs before each further page.
+  // Returns all jobs of the query, read page by page. `between` runs before each further page.
   template <typename Between>
   static std::vector<int> ListAll(JobQuery query, Between between) {
     std::vector<int> numbers;
@@ -128,7 +128,7 @@ TEST_F(JobListTest, JobsThatComeAndGoShiftNothing) {
   EXPECT_EQ(listed.back(), 10);
 }
 
-// The target of 10 ms depends on this: the rows that a filter reads are small and in order.
+// Needed for the target of 10 ms: the rows that a filter reads are small and already sorted.
 TEST_F(JobListTest, APageSortsNothingAndReadsNoRecordThatItDoesNotReturn) {
   for (const auto order : {"j.ordinal DESC", "j.ordinal", "j.priority DESC, j.ordinal"}) {
     absl::StatusOr<Statement> plan = store_->database().Prepare(absl::StrCat(
@@ -155,7 +155,7 @@ TEST(PageToken, IsReadBackForItsQueryAlone) {
   (*request.mutable_labels())["b"] = "2";
   const std::string token = MakePageToken(request, PlaceOf({-7, 123456789012}));
   request.set_page_token(token);
-  request.set_page_size(5);  // Another size is the same query.
+  request.set_page_size(5);  // The page size is not part of the query.
   const auto keys = ReadPageKeys<2>(request);
   ASSERT_TRUE(keys.ok()) << keys.status();
   EXPECT_EQ(*keys, (std::array<int64_t, 2>{-7, 123456789012}));
@@ -178,7 +178,7 @@ TEST(PageToken, ThatIsNotOursIsRefused) {
   }
 }
 
-// An attacker knows the format of tokens, but not the key.
+// An attacker knows the format of page tokens, but not the key.
 TEST(PageToken, ThatIsForgedIsRefused) {
   ListJobsRequest request;
   const std::string good = MakePageToken(request, PlaceOf({1, 2}));
@@ -194,7 +194,7 @@ TEST(PageToken, ThatIsForgedIsRefused) {
                                    std::string("x,y"), std::string("9999999999999999999,1")}) {
     request.set_page_token(absl::WebSafeBase64Escape(std::string(32, '\0') + place));
     EXPECT_EQ(ReadPageKeys<2>(request).status().code(), absl::StatusCode::kInvalidArgument);
-    // An authentic token of another shape than the method's: an error, but no crash.
+    // An authentic token of another method's form is an error, but not a crash.
     request.set_page_token(MakePageToken(request, place));
     EXPECT_EQ(ReadPageKeys<2>(request).status().code(), absl::StatusCode::kInternal) << place;
   }

@@ -1,4 +1,4 @@
-// The job rules with a clock and workers controlled by the test: no process, no waiting.
+// A fixture for the job rules, with a clock and workers controlled by the test: nothing waits.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -42,7 +42,7 @@ class JobRulesTest : public testing::Test {
     Settle();
   }
 
-  // Waits until the writer has finished its work and all consequences.
+  // Waits until the writer has applied all changes and their consequences.
   void Settle() {
     for (int i = 0; i < 4; ++i) {
       absl::Notification done;
@@ -141,7 +141,7 @@ class JobRulesTest : public testing::Test {
     }
     workers_.begun.erase(id);
     Report(event);
-    // Its worker exits, which frees a slot.
+    // The worker exits, which frees a slot.
     manager_->worker_events()->OnCapacity();
     Settle();
   }
@@ -156,7 +156,7 @@ class JobRulesTest : public testing::Test {
     Settle();
     Note();
   }
-  // Records the moves in the jobs' events.
+  // Records the moves that the jobs' events contain.
   void Note() {
     for (const std::string& id : ids_) {
       const auto events = manager_->view().EventsAfter(id, 0, 1000);

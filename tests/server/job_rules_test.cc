@@ -1,4 +1,4 @@
-// The job rules with a clock and workers controlled by the test: no process, no waiting.
+// Tests of the job rules, with a clock and workers controlled by the test: nothing waits.
 #include "tests/server/job_rules_fixture.h"
 
 namespace genesis {
@@ -6,8 +6,8 @@ namespace {
 
 using testing::HasSubstr;
 
-// Each move of the table is triggered as in production: by a request of a user, a report of a
-// worker or the passage of time.
+// Triggers each legal move as in production: by a user's request, a worker's
+// report or the passage of time.
 TEST_F(JobRulesTest, EveryMoveOfTheTableIsMade) {
   workers_.free = 0;
   ASSERT_TRUE(Train("queued-paused").ok());

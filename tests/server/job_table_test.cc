@@ -1,4 +1,4 @@
-// The writer's side of jobs: effects of a commit, and what it undoes.
+// Tests of JobTable: the effects of a commit, and what is undone if it fails.
 #include "server/ledger/job_table.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ using training::v1::Checkpoint;
 using training::v1::Job;
 using training::v1::JobEvent;
 
-// Records every notification.
+// Records all notifications.
 class Listener final : public JobWatcher {
  public:
   void Notify(std::shared_ptr<const JobSnapshot> snapshot, const JobEvents& events) override {
@@ -50,7 +50,7 @@ class JobTableTest : public testing::Test {
     return table_->view().EventsAfter(id, 0, 10000)->size();
   }
   int64_t CountOf(training::v1::JobState state) { return table_->view().CountsByState()[state]; }
-  // Makes the next commits fail, until Mend.
+  // Makes commits fail until Mend is called.
   void Break() {
     ASSERT_TRUE(store_->database().Execute("ALTER TABLE events RENAME TO hidden").ok());
   }
@@ -210,7 +210,7 @@ TEST_F(JobTableTest, EndedJobsLeaveMemoryButForTheNewest) {
     Commit();
     EXPECT_LE(table_->view().InMemory().size(), 64U);
   }
-  // Finding old ones does not fill it either.
+  // Finding finished jobs does not fill the table either.
   for (int i = 0; i < 300; ++i) {
     EXPECT_NE(table_->Find(absl::StrCat("job-", i)), nullptr);
     if (i % 10 == 0) Commit();

@@ -30,7 +30,7 @@ inline training::v1::JobEvent LogEvent(const std::string& line) {
   return event;
 }
 
-// Returns a job as large as one with a specification, an end and a checkpoint.
+// Returns a finished job of typical size, with a specification and a checkpoint.
 inline training::v1::Job LargeJob(int number) {
   training::v1::Job job = MakeJob(absl::StrCat("done-", number), training::v1::JOB_STATE_SUCCEEDED);
   job.mutable_end_time()->set_seconds(1'700'000'000 + number);
@@ -41,7 +41,7 @@ inline training::v1::Job LargeJob(int number) {
   return job;
 }
 
-// Creates the finished jobs done-1 to done-<count>, each with three events.
+// Creates the finished jobs done-1 to done-<count> with three events each.
 inline void FillWithEnded(const std::string& dir, int count) {
   auto store = JobStore::Open(dir);
   ASSERT_TRUE(store.ok()) << store.status();

@@ -1,4 +1,4 @@
-// Indexed Jobs, built and parsed without a server.
+// Tests of Indexed Jobs, which are built and parsed without a server.
 #include "server/launchers/kubernetes_job.h"
 
 #include <gmock/gmock.h>
@@ -174,7 +174,7 @@ TEST(StatusOfJobTest, OneThatIsSuspendedHasNoWorkersUntilItGoesOn) {
     job["spec"]["suspend"] = other;
     EXPECT_FALSE(StatusOfJob(job, {}).suspended);
   }
-  // The end counts, whatever the spec contains.
+  // If the Job has ended, its spec is ignored.
   job = {{"spec", {{"suspend", true}}},
          {"status", {{"conditions", Json::array({Condition("Complete", "", "")})}}}};
   EXPECT_EQ(StatusOfJob(job, {}).end, LaunchEnd::kDone);

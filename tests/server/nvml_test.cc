@@ -90,7 +90,7 @@ Nvml::Device Device(const char* name, const char* uuid) {
   return {.handle = &place, .name = name, .uuid = uuid};
 }
 
-// Returns uuids by the daemon's names.
+// Returns the UUIDs of the devices that were found, by the daemon's names.
 std::map<std::string, std::string> Found(const DeviceMatch& match) {
   std::map<std::string, std::string> uuids;
   for (const auto& [name, device] : match.found) uuids[name] = device.uuid;
@@ -135,7 +135,7 @@ TEST(MatchDevices, DoesNotGuessAmongSeveralModels) {
             (Uuids{{"cuda:0", "GPU-b"}}));
 }
 
-// Waits until the page has, or no longer has, the text; returns the last page.
+// Waits until the page contains the text or, if `there` is false, no longer does. Returns the page.
 std::string Await(const Metrics& metrics, const std::string& text, bool there) {
   const absl::Time deadline = absl::Now() + absl::Seconds(60);
   std::string page;

@@ -44,7 +44,7 @@ training::v1::Job RunningJob() {
   return job;
 }
 
-// A daemon with one running and one queued job, newest first.
+// Pages of a daemon with one running and one queued job, newest first.
 class Routes : public testing::Test {
  protected:
   Routes() {
@@ -193,7 +193,7 @@ TEST_F(Routes, WhatMayRunIsToldApartFromWhatRuns) {
 TEST_F(Routes, TrainingHistoryEndsWithTheNewestRowAndLeavesOutThoseWithoutAStep) {
   training::v1::HistoryRow newer = history_.front();
   newer.set_step(80);
-  newer.clear_loss();  // The loss was NaN.
+  newer.clear_loss();  // Stands for a loss of NaN.
   newer.set_held_out_loss(0.5);
   history_.push_back(newer);
   const auto history = Parse(Get("/api/training/stats")).at("training_history").list_value();

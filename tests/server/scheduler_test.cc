@@ -98,7 +98,7 @@ TEST(Scheduler, EstimatesFollowTheSlotsThatBecomeFree) {
   EXPECT_THAT(
       EstimateStarts({1, 1, 1}, 2, {first, second}, absl::Seconds(100), kNow),
       ElementsAre(kNow + absl::Seconds(10), kNow + absl::Seconds(30), kNow + absl::Seconds(110)));
-  // The start after a job of unknown length is unknown.
+  // The start of a job after one of unknown length is unknown.
   EXPECT_THAT(EstimateStarts({1, 1, 1}, 2, {first, second}, std::nullopt, kNow),
               ElementsAre(kNow + absl::Seconds(10), kNow + absl::Seconds(30)));
   second.remaining.reset();

@@ -1,5 +1,5 @@
-// Preloaded into a program, sets its wall clock: adds the seconds in the file $GENESIS_TEST_CLOCK
-// to CLOCK_REALTIME. The monotonic clock is unchanged, as with settimeofday.
+// Sets the wall clock of a program into which it is preloaded: adds the seconds in the file
+// $GENESIS_TEST_CLOCK to CLOCK_REALTIME. Does not change the monotonic clock, like settimeofday.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <time.h>

@@ -1,4 +1,4 @@
-// Slurm's launcher with programs that respond like Slurm's, and the execution of such programs.
+// Tests of Slurm's launcher with programs that respond like Slurm's, and of RunCommand.
 #include "server/launchers/slurm_launcher.h"
 
 #include <gmock/gmock.h>
@@ -36,11 +36,11 @@ absl::StatusOr<CommandResult> Shell(const std::string& script, const std::string
 
 class RunCommandTest : public testing::Test {
  protected:
-  RunCommandTest() { signal(SIGPIPE, SIG_IGN); }  // Same as in the daemon.
+  RunCommandTest() { signal(SIGPIPE, SIG_IGN); }  // As in the daemon.
 };
 
 TEST_F(RunCommandTest, InputOutputErrorsAndExitCodeArriveWhole) {
-  const std::string input(300000, 'x');  // More than a pipe holds.
+  const std::string input(300000, 'x');  // More than a pipe can hold.
   const auto done = Shell("cat; echo bad >&2; exit 3", input);
   ASSERT_TRUE(done.ok()) << done.status();
   EXPECT_EQ(done->output, input);
@@ -108,7 +108,7 @@ class SlurmLauncherTest : public RunCommandTest {
     Program("squeue", "");
   }
 
-  // Creates a program that records its arguments and input.
+  // Creates a program that records its arguments and its input.
   void Program(const std::string& name, const std::string& script) {
     const std::string path = absl::StrCat(temp_.path(), "/", name);
     std::ofstream(path) << "#!/bin/sh\nfor word in \"$@\"; do echo \"$word\" >> " << path
@@ -180,7 +180,7 @@ TEST_F(SlurmLauncherTest, AJobThatSlurmHasAlreadyIsNotSubmittedAgain) {
   Program("sbatch", "echo 18");
   EXPECT_EQ(*Launcher().Submit(request_), "17");
   EXPECT_THAT(Told("sbatch"), IsEmpty());
-  // Nor does it submit while that is unknown.
+  // It does not submit either if that is unknown.
   Program("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1");
   EXPECT_EQ(Launcher().Submit(request_).status().message(),
             "Slurm cannot be asked: squeue exited with 1: slurm_load_jobs error: Unable to contact "

@@ -1,4 +1,4 @@
-// Stores of earlier versions, created with their own SQL, are migrated without loss.
+// Tests that stores of earlier versions, created by those versions' SQL, migrate without loss.
 #include "server/store/schema.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 using training::v1::Job;
 
-// As created by genesisd 0.1.0.
+// The schema that genesisd 0.1.0 created.
 constexpr char kSchema1[] = R"sql(
 CREATE TABLE jobs(
   id TEXT PRIMARY KEY,
@@ -75,7 +75,7 @@ class SchemaTest : public testing::Test {
   }
 
   static void Put(Database& database, int64_t ordinal, Job job) {
-    job.clear_owner();  // Jobs had no owners.
+    job.clear_owner();  // Version 1 had no owners.
     absl::StatusOr<Statement> put = database.Prepare(
         "INSERT INTO jobs VALUES(?1, ?2, ?3, 'reason', '2026-01-02T03:04:05Z', ?4)");
     ASSERT_TRUE(put.ok()) << put.status();

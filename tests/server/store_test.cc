@@ -1,4 +1,4 @@
-// The folder of the daemon and its database: what is kept, and what is refused at start.
+// Tests of the data folder and its database: what is stored, and what is refused at the start.
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -53,7 +53,7 @@ TEST(DataDir, IsTakenFromTheCopyThatAKilledDaemonLeavesBehind) {
   if (daemon == 0) {
     const auto held = DataDir::Acquire(temp.path());
     if (fork() == 0) {
-      // Like a child between fork and exec when the daemon is killed.
+      // Acts like a child between fork and exec whose daemon is killed.
       absl::SleepFor(absl::Milliseconds(200));
       _exit(0);
     }
@@ -160,7 +160,7 @@ TEST_F(JobStoreTest, ForgetsThoseThatEndedFirstAndKeepsTheirCheckpoints) {
   ASSERT_TRUE(store_->PutJob(1, MakeJob("runs", training::v1::JOB_STATE_RUNNING)).ok());
   for (int i = 2; i <= 6; ++i) {
     Job job = MakeJob(absl::StrCat("ended-", i), training::v1::JOB_STATE_SUCCEEDED);
-    job.mutable_end_time()->set_seconds(100 - i);  // The last accepted ended first.
+    job.mutable_end_time()->set_seconds(100 - i);  // The last accepted job ended first.
     (*job.mutable_labels())["k"] = "v";
     ASSERT_TRUE(store_->PutJob(i, job).ok());
     ASSERT_TRUE(store_->AddEvent(job.id(), LogEvent("x")).ok());
@@ -285,7 +285,7 @@ TEST(JobStoreRefusal, OfAnEmptyFile) {
   EXPECT_FALSE(std::filesystem::exists(temp.path() + "/jobs.db.new"));
 }
 
-// Written by an earlier version, or corrupted by the disk.
+// The record was written by an earlier version or corrupted by the disk.
 TEST(JobStoreRefusal, OfNoOtherRecordThanTheOneThatCannotBeRead) {
   TempDir temp;
   FillWithEnded(temp.path(), 3);
@@ -319,13 +319,13 @@ TEST(JobStoreRefusal, OfADamagedPage) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("is damaged"));
 }
 
-// A fault that only the full check finds: an index that differs from its rows.
+// Only the full check finds this fault: an index that differs from its rows.
 TEST(JobStoreRefusal, OfAnIndexThatDisagreesWhenTheFullCheckIsAskedFor) {
   TempDir temp;
   FillWithEnded(temp.path(), 20);
   {
     auto database = *Database::Open(temp.path() + "/jobs.db");
-    // The rows of the index are read as another column's.
+    // Makes the entries of the index be read as those of another column.
     ASSERT_TRUE(database
                     ->Execute("PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = "
                               "'CREATE INDEX events_by_job ON events(time)' "
@@ -353,7 +353,7 @@ TEST(JobStoreRefusal, OfAStoreThatMayNotBeWritten) {
   ASSERT_TRUE(OpenStatus(temp.path()).ok());
   chmod(temp.path().c_str(), 0755);
   chmod((temp.path() + "/jobs.db").c_str(), 0444);
-  // Root may write everything, so the test drops its privileges.
+  // Root may write to any file, so the test drops its privileges.
   const bool is_root = geteuid() == 0;
   constexpr uid_t kNobody = 65534;
   if (is_root) {

@@ -1,5 +1,5 @@
-// Jobs whose workers are requested from a cluster, with a clock, workers and a cluster controlled
-// by the test.
+// Tests of jobs whose workers are requested from a cluster. The test controls the clock, the
+// workers and the cluster.
 #include <map>
 #include <string>
 #include <utility>
@@ -17,7 +17,7 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::SizeIs;
 
-// A cluster controlled by the test. Its callbacks run immediately, on the caller's thread.
+// A cluster controlled by the test. Callbacks run immediately, on the caller's thread.
 class HeldCluster final : public Launchers {
  public:
   bool Has(LauncherKind kind) const override { return here && kind == LAUNCHER_KIND_SLURM; }
@@ -55,12 +55,12 @@ class HeldCluster final : public Launchers {
   }
 
   bool here = true;
-  bool silent = false;  // No callback runs.
+  bool silent = false;  // If true, callbacks are not run.
   absl::Status refusal;
   absl::Status blind;
   std::vector<LaunchRequest> asked;
   std::vector<std::string> cancelled;
-  std::map<std::string, LaunchStatus> known;  // Keyed by id there.
+  std::map<std::string, LaunchStatus> known;  // Keyed by the cluster's ID.
   int polls = 0;
 
  private:
@@ -84,7 +84,7 @@ class SubmissionsTest : public JobRulesTest {
     Pass(0);
     return submitted;
   }
-  // Advances the clock and runs everything that is due.
+  // Advances the clock and runs everything that has become due.
   void Pass(int seconds) {
     clock_.Advance(seconds);
     for (int i = 0; i < 3; ++i) Tick();
@@ -93,7 +93,7 @@ class SubmissionsTest : public JobRulesTest {
   LaunchStatus& Known(const std::string& id) {
     return cluster_.known[Get(id).submission().cluster_id()];
   }
-  // The cluster starts the workers, and they attach.
+  // Simulates that the cluster starts the workers and they attach.
   void Attach(const std::string& id, int workers = 2) {
     Known(id).running = true;
     Known(id).reason = "RUNNING";
@@ -115,7 +115,7 @@ class SubmissionsTest : public JobRulesTest {
     Known(id).reason = reason;
     Pass(5);
   }
-  // Both ranks of its first attempt are gone without a report.
+  // Simulates that both ranks of the first attempt end without a report.
   void LoseWorkers(const std::string& id, const std::string& forced) {
     for (const int rank : {0, 1}) {
       WorkerExit exit;
@@ -169,7 +169,7 @@ TEST_F(SubmissionsTest, ItTakesNoSlotOfTheDaemonAndNobodyTakesItsWorkers) {
   RunSubmitted("far");
   Run("near");
   EXPECT_EQ(workers_.begun["near"].rank().size(), 0);
-  // A job of higher priority may preempt, but not a job without a slot.
+  // A job with a higher priority may preempt jobs, but not one that takes no slot.
   ASSERT_TRUE(Train("high", /*priority=*/9).ok());
   ASSERT_THAT(workers_.sent, SizeIs(1));
   EXPECT_EQ(workers_.sent[0].first, "near");
@@ -227,7 +227,7 @@ TEST_F(SubmissionsTest, OneThatIsResumedWhileItIsEndedIsSubmittedOnceThatIsOver)
 
 TEST_F(SubmissionsTest, AWarnedJobIsSubmittedAgainWithoutARestart) {
   RunSubmitted("job");
-  Stopped("job");  // Has a checkpoint, because its workers got SIGTERM.
+  Stopped("job");  // SIGTERM made its workers checkpoint.
   EXPECT_EQ(State("job"), JOB_STATE_QUEUED);
   Pass(1);
   EXPECT_THAT(cluster_.asked, SizeIs(1)) << "the first one is still there";
@@ -246,7 +246,7 @@ TEST_F(SubmissionsTest, OneThatSomebodyCancelsThereIsARestart) {
   EXPECT_EQ(Get("job").restarts(), 1);
   EXPECT_EQ(Get("job").state_reason(), "Slurm job 17 has ended: CANCELLED; restart 1 of 1");
   EXPECT_THAT(cluster_.asked, SizeIs(2));
-  // Before its workers attach the result is the same.
+  // The result is the same before its workers have attached.
   EndThere("job", LaunchEnd::kCancelled, "CANCELLED");
   EXPECT_EQ(State("job"), JOB_STATE_FAILED);
   EXPECT_EQ(Get("job").failure().message(),
@@ -283,7 +283,7 @@ TEST_F(SubmissionsTest, PreemptionThereIsNoRestart) {
 TEST_F(SubmissionsTest, OneThatIsSuspendedThereKeepsItsPlaceAndGoesOn) {
   RunSubmitted("job");
   const std::string name = NameOf("job");
-  Stopped("job");  // Has a checkpoint, because its workers got SIGTERM.
+  Stopped("job");  // SIGTERM made its workers checkpoint.
   Pass(1);
   Known("job").running = false;
   Known("job").suspended = true;
@@ -358,7 +358,7 @@ TEST_F(SubmissionsTest, ADaemonThatDiedBeforeTheAnswerAsksUnderTheSameName) {
   ASSERT_THAT(cluster_.asked, SizeIs(2));
   EXPECT_EQ(cluster_.asked[0].name, cluster_.asked[1].name);
   EXPECT_THAT(workers_.reservations, ElementsAre(cluster_.asked[0].name));
-  // A daemon that has the reply does not submit again.
+  // A daemon that knows the cluster's ID does not submit again.
   Open();
   Pass(5);
   EXPECT_THAT(cluster_.asked, SizeIs(2));
@@ -389,7 +389,7 @@ TEST_F(SubmissionsTest, OneThatTheClusterForgotIsARestart) {
   Pass(60);
   EXPECT_THAT(cluster_.asked, SizeIs(2));
   EXPECT_EQ(Get("job").restarts(), 1);
-  // A cluster that accepts everything and lists nothing does not get endless requests.
+  // A cluster that accepts everything but lists nothing must not get endless requests.
   for (int i = 0; i < 100; ++i) {
     cluster_.known.clear();
     Pass(5);

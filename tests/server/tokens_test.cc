@@ -1,4 +1,4 @@
-// The tokens file, the callers that it defines, and the gate in front of every method.
+// Tests of the tokens file, the callers that it defines, and the gate in front of every method.
 #include <sys/stat.h>
 
 #include "absl/strings/str_cat.h"
@@ -96,7 +96,7 @@ class AuthenticatorTest : public testing::Test {
   }
   static Credentials Token(const std::string& header) { return {header, "", "ipv4:127.0.0.1:1"}; }
   static Credentials Certificate(const std::string& name) { return {"", name, "ipv4:127.0.0.1:1"}; }
-  // Returns "ann admin", or the code.
+  // Returns the caller's name and role, "ann admin", or the error code.
   static std::string Who(const TokenAuthenticator& authenticator, const Credentials& credentials) {
     const absl::StatusOr<Caller> caller = authenticator.Authenticate(credentials);
     if (!caller.ok()) return absl::StatusCodeToString(caller.status().code());
@@ -113,7 +113,7 @@ TEST_F(AuthenticatorTest, KnowsTokens) {
                             "Basic ta", "Bearer ta "}) {
     EXPECT_EQ(Who(authenticator, Token(other)), "UNAUTHENTICATED") << other;
   }
-  // No client CA has verified it.
+  // Without a client CA, the certificate has not been verified.
   EXPECT_EQ(Who(authenticator, Certificate("carol")), "UNAUTHENTICATED");
 }
 
@@ -123,7 +123,7 @@ TEST_F(AuthenticatorTest, KnowsCertificates) {
   EXPECT_EQ(Who(both, Certificate("dave")), "dave viewer");
   EXPECT_EQ(Who(both, Token("Bearer ta")), "ann admin");
   EXPECT_EQ(Who(both, Certificate("")), "UNAUTHENTICATED");
-  // A certificate does not make up for a wrong token.
+  // A certificate does not replace a wrong token.
   EXPECT_EQ(Who(both, {"Bearer wrong", "carol", ""}), "UNAUTHENTICATED");
   const TokenAuthenticator alone(Rules(false, true));
   EXPECT_EQ(Who(alone, Certificate("dave")), "dave viewer");

@@ -50,7 +50,7 @@ std::vector<std::string> Names(const std::string& folder) {
   return names;
 }
 
-// Sends the rest, in pieces of at most `most` bytes.
+// Sends the rest of the file in pieces of at most `most` bytes.
 absl::StatusOr<Upload> Send(UploadStore& store, const std::string& bytes,
                             size_t most = UploadStore::kMaxPieceBytes) {
   const UploadStore::File file = FileOf(bytes);
@@ -78,7 +78,7 @@ TEST(UploadTest, AFileHasItsNameOnceItIsWhole) {
   EXPECT_EQ(whole->path(), "uploads/" + file.sha256 + ".npz");
   EXPECT_EQ(ReadAll(temp.path() + "/" + whole->path()), bytes);
   EXPECT_EQ(Names(temp.path() + "/uploads"), std::vector<std::string>{file.sha256 + ".npz"});
-  // Every client that has the file finds it there.
+  // All clients that have the same file find it there.
   EXPECT_EQ(store.Start(file)->path(), whole->path());
   EXPECT_EQ(store.Write(file, 0, bytes)->path(), whole->path());
 }
@@ -185,8 +185,8 @@ TEST(UploadTest, TheQuotaIsForAllFilesTogether) {
   EXPECT_THAT(status.message(), HasSubstr("uploads take 6000 bytes"));
   EXPECT_THAT(status.message(), HasSubstr("datasets.max_uploads_bytes"));
   EXPECT_EQ(Names(temp.path() + "/uploads").size(), 1U);
-  // Two that fit alone: the later one finds no space for its rest, and the total never exceeds the
-  // quota.
+  // Each of these fits alone. The one that is continued later finds no space for its rest, and the
+  // total never exceeds the quota.
   const std::string third = RandomBytes(3000), fourth = RandomBytes(2000);
   ASSERT_TRUE(store.Start(FileOf(third)).ok());
   ASSERT_TRUE(store.Start(FileOf(fourth)).ok());
@@ -226,10 +226,10 @@ TEST(UploadTest, OneCallAtATimeWritesToAFile) {
   TempDir temp;
   const std::string bytes = RandomBytes(30'000'000);
   UploadStore::File file = FileOf(bytes);
-  file.size_bytes += 1;  // Prevents the comparison at the end.
+  file.size_bytes += 1;  // So the upload stays incomplete.
   bool aborted = false;
   for (int round = 0; round < 100 && !aborted; ++round) {
-    // Each round starts with a hash of all existing bytes.
+    // Each round begins by hashing all existing bytes.
     UploadStore store(temp.path(), kPlenty);
     ASSERT_TRUE(store.Start(file).ok());
     int64_t at = store.Write(file, 0, "")->received_bytes();

@@ -1,4 +1,4 @@
-// Events and their cursor through WatchJob, and lists through gRPC, on a real daemon.
+// Tests of events and cursors in WatchJob, and of lists through gRPC, on a real daemon.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -48,7 +48,7 @@ class WatchTest : public DaemonTest {
     }
     return states;
   }
-  // Starts a daemon over a store filled by `fill`.
+  // Starts a daemon with a store that `fill` has filled.
   template <typename Fill>
   void Restart(Fill fill) {
     daemon_.reset();
@@ -83,7 +83,7 @@ TEST_F(WatchTest, AWatchFromTheStartGetsEveryEventInOrder) {
     }
   }
   EXPECT_EQ(checkpoints, 1);
-  // The same events from the store, in one message.
+  // The store returns the same events in one message.
   const std::vector<WatchJobResponse> replay = Watch("ok-1", 0);
   ASSERT_EQ(replay.size(), 1U);
   EXPECT_EQ(StatesIn(EventsIn(replay)), kWholeLife);
@@ -184,7 +184,7 @@ TEST_F(WatchTest, ACursorThatNoWatchGaveIsRefused) {
   }
 }
 
-// Readers that do not read: the job goes on, and when they finally read they miss no event.
+// Readers stop reading for a while: the job continues, and they receive all events later.
 TEST_F(WatchTest, ReadersThatStallHoldNothingUpAndMissNoEvent) {
   ASSERT_TRUE(Train("hold-1").ok());
   WatchUntilRunning("hold-1");
@@ -201,7 +201,7 @@ TEST_F(WatchTest, ReadersThatStallHoldNothingUpAndMissNoEvent) {
   UpdateJobRequest update;
   update.set_job_id("hold-1");
   update.mutable_update_mask()->add_paths("labels");
-  // Labels of 64 x 255 bytes fill the streams' windows; more events than a reader keeps.
+  // Labels of 64 x 255 bytes fill the streams' windows, with more events than a reader queues.
   for (int i = 0; i < 64; ++i)
     (*update.mutable_labels())[absl::StrCat("k", i)] = std::string(255, 'v');
   constexpr int kUpdates = 600;

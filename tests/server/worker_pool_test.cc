@@ -1,4 +1,4 @@
-// The pool with workers of another host, which need no process here.
+// Tests of the pool with workers of another host, which need no processes here.
 #include "server/workers/worker_pool.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// The rules of the pool: devices and their quarantine, progress, and the detection of devices.
+// Tests of the pool's rules: quarantine of devices, progress, and the detection of devices.
 #include <gmock/gmock.h>
 
 #include "server/workers/device_table.h"
@@ -95,8 +95,8 @@ TEST(ProgressWatchTest, RunsOnWhileAWorkerComesAndGoes) {
     EXPECT_EQ(watch.Deadline(timeouts),
               second == 1 ? absl::InfiniteFuture() : kRulesNow + absl::Seconds(60));
     watch.Resume(kRulesNow + absl::Seconds(second));
-    watch.OnEvent(event, kRulesNow + absl::Seconds(second));    // Sent again.
-    watch.OnEvent(section, kRulesNow + absl::Seconds(second));  // Repeated.
+    watch.OnEvent(event, kRulesNow + absl::Seconds(second));    // Resent.
+    watch.OnEvent(section, kRulesNow + absl::Seconds(second));  // Resent.
     EXPECT_EQ(watch.Deadline(timeouts), kRulesNow + absl::Seconds(60));
   }
   event.mutable_steps();

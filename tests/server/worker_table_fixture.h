@@ -22,7 +22,7 @@ class TableClock final : public Clock {
   absl::Time Steady() const override { return absl::FromUnixSeconds(5'000) + passed_; }
   absl::Time Running() const override { return Steady() - stopped_; }
   void Advance(absl::Duration duration) { passed_ += duration; }
-  // Advances time while this process does not run.
+  // Advances the time while this process is stopped.
   void Stop(absl::Duration duration) {
     passed_ += duration;
     stopped_ += duration;
@@ -33,7 +33,7 @@ class TableClock final : public Clock {
   absl::Duration stopped_;
 };
 
-// A link that the table passes back and never calls.
+// A link that the table returns but must not call.
 class UnusedLink final : public WorkerLink {
  public:
   void Send(const training::v1::AttachResponse&) override { ADD_FAILURE(); }
@@ -58,8 +58,8 @@ inline WorkerTable::Options TableOptions() {
   return options;
 }
 
-// A table without processes and streams: helpers simulate the daemon, a worker or time, and record
-// the resulting actions and moves.
+// A fixture with a table without processes and streams. Helpers simulate the daemon, a worker or
+// time, and record the resulting actions and moves.
 class WorkerTableTest : public testing::Test {
  protected:
   void Open(WorkerTable::Options options) {
@@ -67,7 +67,7 @@ class WorkerTableTest : public testing::Test {
     table_ = std::make_unique<WorkerTable>(std::move(options), "w9-", clock_);
   }
 
-  // Records the actions for the test, and the moves that were made.
+  // Stores the actions for the test, and records the moves that were made.
   void Note(WorkerActions actions = {}) {
     done_ = std::move(actions);
     WorkerCounts shown;
@@ -76,7 +76,7 @@ class WorkerTableTest : public testing::Test {
       const auto [known, entered] = phases_.emplace(info.id(), now);
       if (!entered && known->second != now) moves_.emplace(known->second, now);
       known->second = now;
-      if (!info.reservation().empty()) continue;  // They take no slots.
+      if (!info.reservation().empty()) continue;  // These workers take no slots.
       shown.busy += info.state() == training::v1::WORKER_STATE_BUSY ? 1 : 0;
       shown.warm += info.state() == training::v1::WORKER_STATE_WARM ? 1 : 0;
       shown.starting += info.state() == training::v1::WORKER_STATE_STARTING ? 1 : 0;
@@ -85,7 +85,7 @@ class WorkerTableTest : public testing::Test {
     EXPECT_EQ(table_->counts().warm, shown.warm);
     EXPECT_EQ(table_->counts().starting, shown.starting);
   }
-  // Returns the actions of one kind from the newest call.
+  // Returns the actions of type T of the last call.
   template <typename T>
   std::vector<T> Done() const {
     std::vector<T> found;
@@ -94,7 +94,7 @@ class WorkerTableTest : public testing::Test {
     }
     return found;
   }
-  // Returns "w9-1:15" for a SIGTERM to w9-1.
+  // Returns the signals, such as "w9-1:15" for SIGTERM to w9-1.
   std::vector<std::string> Signals() const {
     std::vector<std::string> signals;
     for (const SignalProcess& each : Done<SignalProcess>()) {

@@ -1,4 +1,4 @@
-// The rules of workers with a clock controlled by the test: no process, no stream, no waiting.
+// Tests of the rules of workers, with a clock controlled by the test: nothing waits.
 #include "tests/server/worker_table_fixture.h"
 
 #include <gmock/gmock.h>
@@ -17,8 +17,8 @@ using testing::IsEmpty;
 using training::v1::AttachRequest;
 using training::v1::Finished;
 
-// Each move of the table is triggered as in production: by a request of the daemon, an action of a
-// worker or the passage of time.
+// Triggers each legal move as in production: by a request of the daemon, an action of a worker or
+// the passage of time.
 TEST_F(WorkerTableTest, EveryMoveOfTheTableIsMade) {
   Adopt("w8-5", "adopted");
   ASSERT_TRUE(Attach("w8-5", "adopted", 1).ok());

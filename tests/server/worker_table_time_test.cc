@@ -1,4 +1,4 @@
-// Workers that hang or are away, with a clock that may stand still.
+// Tests of workers that hang or are absent, with a clock that can stop.
 #include <gmock/gmock.h>
 
 #include "tests/server/worker_table_fixture.h"

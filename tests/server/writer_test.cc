@@ -23,7 +23,7 @@ class WriterTest : public testing::Test {
     EXPECT_TRUE(table_.Load().ok());
   }
 
-  // Inserts a job, and throws afterwards if `fault` is set.
+  // Inserts a job and then throws if `fault` is set.
   void Insert(const std::string& id, std::optional<absl::Status>* answer,
               const char* fault = nullptr) {
     writer_.Ask<Job>(
@@ -45,7 +45,7 @@ class WriterTest : public testing::Test {
 
 TEST_F(WriterTest, NothingStaysOfAChangeThatThrows) {
   std::optional<absl::Status> before, broken, after;
-  // All in one batch, because the thread has not started.
+  // All three are in one batch, because the thread has not started.
   Insert("before", &before);
   Insert("broken", &broken, "vector::_M_range_check");
   Insert("after", &after);
@@ -59,7 +59,7 @@ TEST_F(WriterTest, NothingStaysOfAChangeThatThrows) {
   EXPECT_TRUE(IsShown("after"));
   EXPECT_FALSE(IsShown("broken"));
   EXPECT_EQ(table_.view().CountsByState()[training::v1::JOB_STATE_QUEUED], 2);
-  // The store equals the view.
+  // The store contains the same as the view.
   JobTable again(store_.get(), &hub_);
   ASSERT_TRUE(again.Load().ok());
   EXPECT_NE(again.Find("before"), nullptr);

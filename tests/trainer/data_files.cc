@@ -14,7 +14,7 @@
 namespace genesis {
 namespace {
 
-// An array of SpiralRecords: [N, columns] of float32, or [N] of one value per row.
+// An array of SpiralRecords: [N, columns] float32, or [N] with one value per row.
 struct Array {
   bool flag = false;  // Bytes instead of floats.
   std::vector<int64_t> shape;

@@ -9,23 +9,23 @@
 
 namespace genesis {
 
-// One tensor of a .safetensors file, its elements as bytes.
+// A tensor of a .safetensors file, with its elements as bytes.
 struct RawTensor {
-  std::string type;  // "F32"
+  std::string type;  // E.g. "F32".
   std::vector<int64_t> shape;
   std::string bytes;
 };
 
-// Returns a valid file, composed without the writer under test.
+// Returns a valid file, built without the writer under test.
 std::string SafetensorsBytes(const std::map<std::string, RawTensor>& tensors);
-// Returns the length, then `header` unchanged, then `data`.
+// Returns the length of `header`, then `header` unchanged, then `data`.
 std::string SafetensorsRaw(const std::string& header, const std::string& data);
 
-// Return the transitions of SpiralRecords (npz_writer.h) in the two other formats.
+// Return the transitions of SpiralRecords (npz_writer.h) in the two other file formats.
 std::map<std::string, RawTensor> SpiralTensors(int episodes, int length);
 std::string SpiralLines(int episodes, int length);
 
-// Return job specifications as a client submits them, with defaults filled in.
+// Return job specifications as clients submit them, but with defaults filled in.
 training::v1::JobSpec WorldModelJob(int rollout_steps = 1);
 training::v1::JobSpec TransformerJob(int vocabulary_size, int context_length);
 training::v1::JobSpec RadioUnetJob();

@@ -24,8 +24,8 @@ inline training::v1::DeviceInfo TestCpu() {
   return device;
 }
 
-// Returns the device for the test (GENESIS_TEST_DEVICE, e.g. cuda:0), otherwise the CPU. Throws if
-// it does not exist, because a GPU test on a CPU would be meaningless.
+// Returns the device in GENESIS_TEST_DEVICE (e.g. cuda:0), by default the CPU. Throws if it does
+// not exist, because a GPU test on a CPU would be meaningless.
 inline at::Device WantedDevice() {
   const char* const wanted = std::getenv("GENESIS_TEST_DEVICE");
   const std::string name = wanted != nullptr ? wanted : "cpu";
@@ -35,7 +35,7 @@ inline at::Device WantedDevice() {
   return at::Device(found);
 }
 
-// Writes a tiny job on the spiral data to `folder`: 40 steps of a batch of 32 in FP32.
+// Returns a tiny job with its spiral data in `folder`: 40 steps with a batch of 32 in FP32.
 inline training::v1::StartJob TinyJob(const TempDir& folder) {
   folder.Write("spiral.npz", ZipBytes(SpiralRecords()));
   training::v1::StartJob start;
@@ -69,7 +69,7 @@ inline training::v1::StartJob TinyJob(const TempDir& folder) {
   return start;
 }
 
-// Records all reports of a run; may make a request at a step.
+// Records all reports of a run, and can make a request at a given step.
 class RecordingObserver : public RunObserver {
  public:
   void OnStarted(const training::v1::Started& event) override { started = event; }

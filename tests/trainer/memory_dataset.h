@@ -14,7 +14,7 @@
 namespace genesis {
 
 // A dataset of named tensors [N, ...] in memory: float32, float64, float16, int64 or uint8. The
-// statistics are those of every field that normalizes transitions, over all rows.
+// statistics, of all fields that normalize transitions, are computed over all rows.
 class MemoryDataset : public Dataset {
  public:
   explicit MemoryDataset(const std::vector<std::pair<std::string, torch::Tensor>>& tensors) {

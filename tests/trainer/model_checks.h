@@ -14,7 +14,7 @@
 
 namespace genesis {
 
-// The models of these tests are too small to share between threads.
+// Limits tests to one thread, because their models are too small for several.
 class OneThread : public testing::Environment {
   void SetUp() override { at::set_num_threads(1); }
 };
@@ -41,14 +41,14 @@ inline std::vector<std::string> Names(const NamedTensors& tensors) {
 
 inline double Value(const torch::Tensor& t) { return t.item<double>(); }
 
-// Returns the loss as a step computes it: random numbers are drawn first.
+// Returns the loss as a step computes it: the model draws its random numbers first.
 inline torch::Tensor DrawnLoss(Model& model, Batch batch,
                                std::optional<torch::ScalarType> autocast) {
   model.Draw(batch);
   return model.Loss(batch, autocast);
 }
 
-// Checks the contract of every model, of any kind; `weights` if its loss supports weights.
+// Checks what every kind of model guarantees. `weights`: its loss supports example weights.
 inline void CheckPromises(Model& model, const MemoryDataset& dataset, bool weights = true,
                           bool float32_buffers = true) {
   const Batch batch = dataset.Rows(0, 8);
@@ -69,7 +69,7 @@ inline void CheckPromises(Model& model, const MemoryDataset& dataset, bool weigh
     EXPECT_NEAR(Value(each.mean()), Value(loss), 1e-5 * std::abs(Value(loss)));
   }
 
-  // Autocast ends when Loss returns, and the loss is float32.
+  // Autocast must end when Loss returns, and the loss must be float32.
   torch::manual_seed(1);
   const torch::Tensor mixed = DrawnLoss(model, batch, torch::kBFloat16);
   EXPECT_EQ(mixed.scalar_type(), torch::kFloat);
@@ -78,7 +78,7 @@ inline void CheckPromises(Model& model, const MemoryDataset& dataset, bool weigh
   const torch::Tensor ones = torch::ones({2, 2});
   EXPECT_EQ(torch::mm(ones, ones).scalar_type(), torch::kFloat);
 
-  // A weight multiplies the loss of its example.
+  // A weight must multiply the loss of its example.
   const auto weighted = [&](const torch::Tensor& weight) {
     Batch with = batch;
     with.fields["weight"] = weight.reshape({8, 1});
@@ -93,7 +93,7 @@ inline void CheckPromises(Model& model, const MemoryDataset& dataset, bool weigh
     EXPECT_NEAR(last, Value(model.ExampleLosses()[7]), 1e-5 * std::abs(last));
   }
 
-  // Evaluation sums over batches, however split, is deterministic and draws from no generator.
+  // Evaluate must sum over batches however they are split, be deterministic, and draw no numbers.
   torch::manual_seed(5);
   const torch::Tensor state = at::detail::getDefaultCPUGenerator().get_state();
   const std::vector<MetricSum> whole = model.Evaluate(batch);
@@ -112,7 +112,7 @@ inline void CheckPromises(Model& model, const MemoryDataset& dataset, bool weigh
   }
   EXPECT_GT(model.OperationsPerExample(), 0);
 
-  // Pure BF16: parameters are converted in place, and existing handles still refer to the model's.
+  // For pure BF16, parameters are converted in place. Existing handles must still be the model's.
   const NamedTensors parameters = model.parameters();
   const NamedTensors buffers = model.buffers();
   {
@@ -136,7 +136,7 @@ inline void CheckPromises(Model& model, const MemoryDataset& dataset, bool weigh
   }
 }
 
-// Runs some steps of plain gradient descent.
+// Runs `steps` steps of plain gradient descent.
 inline void Train(Model& model, const Batch& batch, int steps, double rate) {
   for (int i = 0; i < steps; ++i) {
     DrawnLoss(model, batch, std::nullopt).backward();

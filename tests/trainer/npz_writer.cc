@@ -28,7 +28,7 @@ std::string RawDeflate(const std::string& plain) {
   return packed;
 }
 
-// From "version needed" to "extra length": the same in the local header and in the directory.
+// Returns the fields from "version needed" to "extra length", which both headers contain.
 std::string CommonHeader(const std::string& name, const std::string& plain,
                          const std::string& packed, bool deflate) {
   std::string header;

@@ -12,7 +12,7 @@
 
 namespace genesis {
 
-// Returns all numbers of a state, without its tensors, as text: equal states print equal.
+// Returns all numbers of a state, except tensors, as text that is equal for equal states.
 inline std::string Numbers(const TrainingState& state) {
   const OptimizerState& optimizer = state.optimizer;
   const RunPosition& position = state.position;
@@ -37,7 +37,7 @@ inline std::string Numbers(const TrainingState& state) {
   return text;
 }
 
-// Returns the difference of two states that were read from files, or "".
+// Returns how two states that were read from files differ; "" if they are equal.
 inline std::string Difference(const TrainingState& one, const TrainingState& other) {
   using Tensors = std::vector<std::pair<std::string, at::Tensor>>;
   const auto same = [](const at::Tensor& a, const at::Tensor& b) {

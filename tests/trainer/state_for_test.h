@@ -12,7 +12,7 @@
 
 namespace genesis {
 
-// Returns a state with every field set, a function of its arguments: two layers and a buffer, an
+// Returns a state with every field set, determined by the arguments: two layers and a buffer, an
 // output tied to the first layer's weight, groups with and without weight decay.
 inline TrainingState StateForTest(training::v1::OptimizerKind kind, uint64_t seed,
                                   int64_t width = 4) {

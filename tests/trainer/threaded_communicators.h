@@ -14,15 +14,15 @@
 
 namespace genesis {
 
-// Implements NCCL's contract among ranks that are threads, on a CPU: sums run in the order in which
-// they were started, and a sum that misses a rank leaves undefined values. The ranks of a test
-// share one of these.
+// Implements NCCL's contract for ranks that are threads on a CPU: sums run in the order in
+// which they were started, and a sum that misses a rank leaves undefined values. The ranks
+// of a test share one object.
 class ThreadedCommunicators : public CommunicatorFactory {
  public:
   std::string NewId() override { return "the ranks of a test"; }
   std::unique_ptr<Communicator> Make(const Options& options) override;
 
-  // Returns the number of collectives that all ranks joined.
+  // Returns the number of collectives that all ranks have joined.
   int made() const {
     const absl::MutexLock lock(&mutex_);
     return made_;
@@ -31,12 +31,12 @@ class ThreadedCommunicators : public CommunicatorFactory {
  private:
   class Rank;
   struct Meeting {
-    std::vector<at::Tensor> tensors;  // Tensors of the ranks that joined, unordered.
+    std::vector<at::Tensor> tensors;  // From the ranks that joined, unordered.
     int left = 0;
   };
 
   mutable absl::Mutex mutex_;
-  std::map<int, Meeting> meetings_;  // Keyed by number.
+  std::map<int, Meeting> meetings_;  // Keyed by the collective's number.
   int made_ = 0;
 };
 
@@ -62,7 +62,7 @@ class ThreadedCommunicators::Rank : public Communicator {
     meeting.tensors.push_back(tensor.clone());
     const auto all_came = [&] { return static_cast<int>(meeting.tensors.size()) == size_; };
     if (!all_.mutex_.AwaitWithTimeout(absl::Condition(&all_came), absl::Seconds(2))) return;
-    // The same bits for all.
+    // All ranks must get the same bits.
     at::Tensor sum = meeting.tensors.front().clone();
     for (int i = 1; i < size_; ++i) sum += meeting.tensors[static_cast<size_t>(i)];
     tensor.copy_(sum);

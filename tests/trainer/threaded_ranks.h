@@ -14,8 +14,8 @@
 
 namespace genesis {
 
-// Disables c10d's flight recorder: the one recorder of a process keeps the states of all groups in
-// an unlocked map. Ranks are processes everywhere but here.
+// Disables c10d's flight recorder, which keeps the states of all groups of a process in a map
+// without a lock. Only here do several ranks share a process.
 inline const int kNoFlightRecorder = setenv("TORCH_FR_BUFFER_SIZE", "0", /*replace=*/1);
 
 inline RankPlace PlaceOf(int rank, int size) {
@@ -25,7 +25,7 @@ inline RankPlace PlaceOf(int rank, int size) {
   return place;
 }
 
-// Runs each rank as a thread with a private store.
+// Runs each rank as a thread. All of them share one in-memory store.
 inline void WithRanks(int size, const RankOptions& options,
                       const std::function<void(RankGroup&)>& work) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
@@ -34,7 +34,7 @@ inline void WithRanks(int size, const RankOptions& options,
     threads.emplace_back([&, rank] {
       RankGroup ranks(PlaceOf(rank, size), store, options);
       work(ranks);
-      ranks.Await();  // No rank leaves while another still works.
+      ranks.Await();  // No rank leaves while another is working.
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -44,8 +44,8 @@ inline void WithRanks(int size, const std::function<void(RankGroup&)>& work) {
   WithRanks(size, {}, work);
 }
 
-// Returns the message of the RunFailure caused in `work` by the end of another rank; empty for
-// none.
+// Returns the message of the RunFailure that the end of another rank causes
+// in `work`; empty for none.
 inline std::string FailureOf(const std::function<void()>& work) {
   try {
     work();

@@ -41,8 +41,8 @@ TrainingState StateAt(int64_t step, int64_t width = 4) {
   return state;
 }
 
-// Runs `child` in a separate process and kills it when it enters its `number`th system call.
-// Returns whether it got that far.
+// Runs `child` in a separate process and kills it when it enters system call `number`. Returns
+// false if it ended before.
 template <typename Function>
 bool KilledAtCall(int number, Function child) {
   const pid_t pid = fork();
@@ -55,7 +55,7 @@ bool KilledAtCall(int number, Function child) {
   int status = 0;
   waitpid(pid, &status, 0);
   EXPECT_TRUE(WIFSTOPPED(status));
-  // Entry and exit of a call are one stop each.
+  // Entry and exit of a system call are separate stops.
   for (int stop = 1; stop < 2 * number; ++stop) {
     ptrace(PTRACE_SYSCALL, pid, nullptr, nullptr);
     waitpid(pid, &status, 0);
@@ -93,11 +93,11 @@ TEST(CheckpointCrashTest, KilledAtAnySystemCallLeavesTheOldOneOrTheNew) {
     }
   }
   EXPECT_THAT(seen, ElementsAre(1, 2));
-  // Create, write, sync, close and rename, twice, and the folder's syncs.
+  // Two files are created, written, synced, closed and renamed, and the folder is synced.
   EXPECT_GT(number, 40);
 }
 
-// Without an earlier checkpoint there is none or a complete one afterwards.
+// If there was no earlier checkpoint, either none or a complete one must exist afterwards.
 TEST(CheckpointCrashTest, TheFirstCheckpointIsWholeOrNotThere) {
   const TempDir temp;
   const CheckpointFolder names(temp.path(), "a");
@@ -112,7 +112,7 @@ TEST(CheckpointCrashTest, TheFirstCheckpointIsWholeOrNotThere) {
     if (!fs::exists(names.Path(5))) continue;
     const auto verified = VerifyCheckpoint(names.Path(5));
     ASSERT_TRUE(verified.ok()) << number << verified.status();
-    // Includes its manifest, which was durable before.
+    // This includes its manifest, which became durable before.
     EXPECT_EQ(*verified, "");
   }
   EXPECT_TRUE(fs::exists(names.Path(5)));
@@ -153,13 +153,13 @@ TEST(CheckpointCrashTest, AWriterKilledAtAnyTimeLeavesOnlyWholeFiles) {
     newest = left->position.progress.step();
   }
   EXPECT_GT(newest, 3);
-  // If a writer is killed before it removes the old ones, the next writer removes them.
+  // If a writer is killed before it removes old checkpoints, the next writer removes them.
   const CheckpointFolder folder(temp.path(), "a");
   folder.Retain(2, newest, 1);
   EXPECT_LE(folder.Paths().size(), 3u);
 }
 
-// Runs in a child, so that the limit does not apply to the test itself.
+// Runs `body` in a child, so that limits do not apply to the test itself.
 template <typename Function>
 void InChild(Function body) {
   const pid_t pid = fork();
@@ -189,7 +189,7 @@ void ExpectFullDisk(const std::string& folder, const std::string& said) {
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
   EXPECT_THAT(std::string(full.message()), HasSubstr("a-step-000000000002.pt: writing failed"));
   EXPECT_THAT(std::string(full.message()), HasSubstr(said));
-  // Reported once; the good one is still there, and a smaller one fits.
+  // The error is reported once. The earlier checkpoint still exists, and a smaller one fits.
   EXPECT_TRUE(writer.Flush().ok());
   EXPECT_TRUE(writer.Submit(StateAt(4), {}, count).ok());
   EXPECT_TRUE(writer.Flush().ok());
@@ -211,8 +211,8 @@ TEST(CheckpointFullDiskTest, AFileThatMayNotGrowIsAnErrorAndNothingIsLeft) {
   });
 }
 
-// Runs on a file system of 300 KB if this user may mount one. Otherwise the limit on the size of a
-// file simulates it, with the same message except for the advice.
+// Uses a file system of 300 KB if this user may mount one. Otherwise a limit on file sizes
+// simulates it, with the same message except for the advice.
 TEST(CheckpointFullDiskTest, AFullDiskIsAnErrorAndNothingIsLeft) {
   const TempDir temp;
   InChild([&] {
@@ -243,7 +243,7 @@ TEST(CheckpointWriterTest, WritesInTheBackgroundAndOneAtATime) {
   };
   ASSERT_TRUE(writer.Submit(StateAt(1), {}, wait).ok());
   EXPECT_EQ(writer.stalled_seconds(), 0);
-  // The second one must wait until the first one's callback has returned.
+  // The second Submit must wait until the callback of the first one has returned.
   entered.WaitForNotification();
   std::thread opener([&] { gate.Notify(); });
   ASSERT_TRUE(writer.Submit(StateAt(2), {}, nullptr).ok());

@@ -35,7 +35,7 @@ TEST(CheckpointFolderTest, KeepsTheNewestOfItsOwnJob) {
   EXPECT_TRUE(fs::exists(temp.path() + "/a-step-best.pt"));
 }
 
-// After a corrupt checkpoint of step 300 the job continued from 100 and is now at 200.
+// Because the checkpoint of step 300 was corrupt, the job continued from 100 and is now at 200.
 TEST(CheckpointFolderTest, RemovesCheckpointsOfAnAbandonedCourseFirst) {
   const TempDir temp;
   const CheckpointFolder folder(temp.path(), "a");
@@ -80,7 +80,7 @@ TEST(Crc32cTest, IsThatOfThePublishedVectorsWithAndWithoutTheInstruction) {
     EXPECT_EQ(Crc32c(0, bytes.data(), bytes.size()), crc);
     EXPECT_EQ(Crc32cPortable(0, bytes.data(), bytes.size()), crc);
   }
-  // In pieces of every length, at every alignment.
+  // Computes it in pieces of every length and at every alignment.
   std::string text;
   for (int i = 0; i < 100; ++i) text += static_cast<char>(i * 37);
   const uint32_t whole = Crc32cPortable(0, text.data(), text.size());

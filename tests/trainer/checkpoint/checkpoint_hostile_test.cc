@@ -40,7 +40,7 @@ std::string Text(const std::string& text) {
 }
 std::string Long(int64_t number) { return "\x8a\x08" + Bytes(number); }
 
-// Returns a float tensor as torch.save writes it, with any sizes.
+// Returns a float tensor as torch.save pickles it, with any sizes and strides.
 std::string Tensor(const std::string& key, int64_t elements, int64_t offset,
                    const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides) {
   std::string pickle = "ctorch._utils\n_rebuild_tensor_v2\n((" + Text("storage") +
@@ -55,13 +55,13 @@ std::string Dict(const std::string& items) { return "\x80\x02}(" + items + "u.";
 
 class HostileFileTest : public testing::Test {
  protected:
-  // Limits the memory that hostile files may allocate above the test's own.
+  // Limits the memory that hostile files can make the reader allocate.
   void SetUp() override {
     std::ifstream("/proc/self/statm") >> pages_;
     getrlimit(RLIMIT_AS, &before_);
     rlimit limit = before_;
     limit.rlim_cur = static_cast<rlim_t>(pages_) * 4096 + (rlim_t{768} << 20);
-    // The sanitizers reserve far more than any limit.
+    // Sanitizers reserve far more address space than any limit.
     if (pages_ < (int64_t{1} << 30)) {
       ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
     }
@@ -96,7 +96,7 @@ class HostileFileTest : public testing::Test {
     return bytes.str();
   }
   void Spill(const std::string& bytes) const {
-    // Some file systems flush a truncated and rewritten file, but not a new one.
+    // Some file systems flush a file that is truncated and rewritten, but not a new one.
     std::filesystem::remove(path_);
     std::ofstream(path_, std::ios::binary) << bytes;
   }
@@ -134,7 +134,7 @@ TEST_F(HostileFileTest, PicklesThatLieAreNamed) {
       {Dict(Text("w") + "c__builtin__\neval\n" + Text("1") + "\x85R"), "__builtin__.eval"},
       {Dict(Text("w") + "ctorch\nFloatStorage\n)R"), "a call has arguments that do not fit"},
       {Dict(Text("w") + "ctorch\nFloatStorage\n"), "entry w is a type, not a value"},
-      // d = {}; d["d"] = d
+      // In Python: d = {}; d["d"] = d
       {"\x80\x02}q"s + "\x01" + Text("d") + "h\x01s.", "entry d.d.d.d.d.d.d unfolds to far more"},
       {"\x80\x02]q"s + "\x01h\x01" + "a.", "unfolds to far more"},
       {"\x80\x02" + std::string(5000, ']') + std::string(4999, 'a') + ".", "nested more than 100"},
@@ -150,7 +150,7 @@ TEST_F(HostileFileTest, PicklesThatLieAreNamed) {
   for (const auto& [pickle, wanted] : cases) EXPECT_THAT(FaultOf(pickle), HasSubstr(wanted));
 }
 
-// [[[...], [...]], [[...], [...]]], ten deep and ten wide; and a long text, often.
+// [[[...], [...]], [[...], [...]]], ten levels deep and ten wide; then a long text, repeated.
 TEST_F(HostileFileTest, WhatUnfoldsBeyondAllBoundsIsRefused) {
   std::string wide = "](]q"s + '\0';
   for (char level = 1; level <= 10; ++level) {
@@ -193,7 +193,7 @@ TEST_F(HostileFileTest, ArchivesThatLieAreNamed) {
   Spill(flipped);
   EXPECT_THAT(Fault(), HasSubstr("record \"a/data/0\" fails its checksum"));
 
-  // The directory entry of data/0: its sizes at 20 and 24, its offset at 42, its method at 10.
+  // Offsets in the directory entry of data/0: method 10, sizes 20 and 24, its own offset 42.
   const size_t entry = good.rfind("PK\1\2");
   const auto patched = [&](size_t at, const std::string& bytes) {
     std::string file = good;
@@ -238,7 +238,7 @@ TEST_F(HostileFileTest, AKeyThatIsNoUtf8IsNotExported) {
   EXPECT_FALSE(std::filesystem::exists(to));
 }
 
-// 2,000 transposed views of 1 MiB are 2 GB when each is copied.
+// 2,000 transposed views of 1 MiB need 2 GB if each is copied.
 TEST_F(HostileFileTest, ManyViewsOfOneStorageAreRefused) {
   constexpr int64_t kSide = 512;
   const auto views = [&](int count, const std::vector<int64_t>& strides) {
@@ -252,12 +252,12 @@ TEST_F(HostileFileTest, ManyViewsOfOneStorageAreRefused) {
   EXPECT_THAT(Fault(), HasSubstr("share storages so often"));
   views(2000, {kSide, 1});
   EXPECT_THAT(Fault(), HasSubstr("share storages so often"));
-  // A model that uses one layer everywhere has such views.
+  // A model that uses the same layer everywhere has such views, so they are accepted.
   views(12, {kSide, 1});
   EXPECT_TRUE(ReadWeights(path_).ok());
 }
 
-// Any object in place of a checkpoint or its manifest: reading never waits for a writer.
+// Any object may be in place of a checkpoint or its manifest. Reads must never block on it.
 TEST_F(HostileFileTest, WhatIsNoFileBlocksNothing) {
   const TrainingState state = StateForTest(training::v1::OPTIMIZER_KIND_ADAM, 1);
   ASSERT_TRUE(WriteCheckpoint(state, path_, {.job_id = "a"}).ok());
@@ -295,8 +295,8 @@ TEST_F(HostileFileTest, ACutSafetensorsFileIsToldSo) {
 
 class MutationTest : public HostileFileTest {};
 
-// Changes of one byte, or of the end, of a checkpoint: never a crash, and never an undetected
-// change.
+// Changes one byte or the end of a checkpoint. The reader must not crash, and
+// must detect every change.
 TEST_F(MutationTest, EveryChangeOfACheckpointIsNoticed) {
   const TrainingState state = StateForTest(training::v1::OPTIMIZER_KIND_ADAM, 1);
   ASSERT_TRUE(WriteCheckpoint(state, path_, {.job_id = "a", .held_out_loss = 0.5}).ok());
@@ -312,14 +312,14 @@ TEST_F(MutationTest, EveryChangeOfACheckpointIsNoticed) {
     }
     Spill(bad);
     const absl::Status status = ReadCheckpoint(path_).status();
-    // If the id is damaged, the manifest belongs to another file, and the CRC-32 detects it.
+    // If the ID is damaged, the manifest belongs to another file, and the CRC-32 detects it.
     ASSERT_FALSE(status.ok()) << "byte " << at;
     ASSERT_THAT(std::string(status.message()), StartsWith(path_));
   }
 }
 
-// Same, without a manifest: every byte is flipped. Bytes that no reader uses, such as dates,
-// attributes and padding of records, may change, but the state may not.
+// Same, without a manifest, for every byte. Changes of bytes that no reader uses, such as dates,
+// attributes and padding of records, may be ignored, but the state must stay the same.
 TEST_F(MutationTest, EveryChangeWithoutAManifestIsNoticedOrHarmless) {
   const TrainingState state = StateForTest(training::v1::OPTIMIZER_KIND_SGD, 1);
   ASSERT_TRUE(WriteCheckpoint(state, path_, {.job_id = "a"}).ok());
@@ -347,7 +347,7 @@ TEST_F(MutationTest, EveryChangeWithoutAManifestIsNoticedOrHarmless) {
   EXPECT_LT(harmless, good.size() / 2);
 }
 
-// Without checksums: the pickle machine and the tree parse any bytes.
+// There are no checksums here, so the unpickler and the tree must parse any bytes.
 TEST_F(MutationTest, MutatedPicklesNeverGetThrough) {
   const PickledTree tree = PickleTree(
       ValueDict{{{"w", at::arange(8, at::kFloat).view({2, 4}).t()},
@@ -372,7 +372,7 @@ TEST_F(MutationTest, MutatedPicklesNeverGetThrough) {
       }
       if (pickle.empty()) pickle = ".";
     }
-    // Creating files is slow; pickles that the machine accepts go on to the tree.
+    // Creating files is slow, so only pickles that ReadPickle accepts, and a few others, go on.
     if (!ReadPickle(pickle).ok() && round % 100 != 0) continue;
     std::vector<std::pair<std::string, std::string>> records = {{"a/data.pkl", pickle}};
     for (size_t i = 0; i < tree.storages.size(); ++i) {
@@ -385,7 +385,7 @@ TEST_F(MutationTest, MutatedPicklesNeverGetThrough) {
     ASSERT_TRUE(IsUtf8(status.message())) << round;
     ASSERT_LE(status.message().size(), kMaxFileFault) << round;
   }
-  // Changed texts and numbers are valid, but the entry l, which is not a tensor, is an error.
+  // Changed texts and numbers are valid, but entry l is not a tensor, which is an error.
   EXPECT_EQ(accepted, 0);
 }
 

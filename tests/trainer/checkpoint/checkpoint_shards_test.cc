@@ -53,7 +53,7 @@ CheckpointMeta MetaOf(int rank, int ranks, const std::string& token = "t-1") {
   return meta;
 }
 
-// Returns the state of each rank if the optimizer's state is sharded: only its own part.
+// Returns the state of a rank with sharded optimizer state: only its own part is kept.
 TrainingState OwnPart(TrainingState state, int rank, int ranks) {
   const Value tree = ShardTree(state, {.rank = rank, .ranks = ranks, .token = "t"});
   std::string kept;
@@ -69,7 +69,7 @@ TrainingState OwnPart(TrainingState state, int rank, int ranks) {
   return state;
 }
 
-// Writes as all ranks, one after another.
+// Writes the shards of all ranks, one after another.
 void Write(const TrainingState& state, const std::string& path, int ranks,
            const std::string& token = "t-1") {
   for (int rank = 0; rank < ranks; ++rank) {
@@ -115,9 +115,9 @@ TEST_F(CheckpointShardsTest, AnyNumberOfRanksWritesTheStateOfOneFile) {
       ASSERT_TRUE(read.ok()) << ranks << ": " << read.status();
       EXPECT_EQ(Difference(*read, *whole), "") << ranks;
       EXPECT_EQ(*VerifyCheckpoint(path_), "");
-      // Shards and manifests of the earlier write are gone.
+      // Shards and manifests of the earlier write must be gone.
       EXPECT_THAT(ShardNames(path_), SizeIs(2 * ranks));
-      // Written again as one file it is equal.
+      // If it is written again as one file, the result must be equal.
       const std::string again = temp_.path() + "/again.pt";
       ASSERT_TRUE(WriteCheckpoint(*read, again).ok());
       EXPECT_EQ(Sha256HexOfFile(again), Sha256HexOfFile(one));
@@ -177,21 +177,21 @@ TEST_F(CheckpointShardsTest, AShardThatIsGoneOrDamagedIsNamed) {
   fs::remove(Shard(1));
   refused(absl::StrCat(Shard(1), ": cannot be opened: No such file or directory; ", path_,
                        " lists it, with ", size, " bytes"));
-  // The previous checkpoint is used, and retention keeps it.
+  // Recovery uses the previous checkpoint, and retention keeps it.
   ASSERT_TRUE(WriteCheckpoint(StateAt(5), folder_.Path(5)).ok());
   const auto good = NewestGood(folder_.Paths(), [](const std::string&) {});
   EXPECT_EQ(*good, folder_.Path(5));
   EXPECT_THAT(folder_.Retain(1, 9), IsEmpty());
 }
 
-// A forged index with these shards.
+// Tests a forged index that lists `shards`.
 class HostileIndexTest : public CheckpointShardsTest {
  protected:
   std::string FaultWith(const std::vector<ShardFile>& shards) {
     const CheckpointMeta meta = MetaOf(0, 2);
     const auto size = WriteIndex(StateAt(9), folder_.Path(9), meta, shards);
     EXPECT_TRUE(size.ok()) << size.status();
-    // Without its manifest only the file itself can be checked.
+    // Without its manifest, only the file itself can be checked, with the same result.
     const std::string with = FaultOf(path_);
     fs::remove(ManifestPath(path_));
     EXPECT_EQ(FaultOf(path_), with);
@@ -241,7 +241,7 @@ TEST_F(HostileIndexTest, AShardOfAnotherStepIsRefused) {
 
 TEST_F(HostileIndexTest, AShardWithAnothersTensorsIsRefused) {
   WriteBoth(9);
-  // Rank 0's share under the name of rank 1, and as rank 1.
+  // The shard of rank 0 has a tensor under the name of one that belongs to rank 1.
   TrainingState state = StateAt(9);
   std::swap(state.model[0].first, state.model[4].first);
   ASSERT_TRUE(WriteShard(state, path_, MetaOf(0, 2)).ok());
@@ -252,7 +252,7 @@ TEST_F(HostileIndexTest, AShardWithAnothersTensorsIsRefused) {
 TEST_F(HostileIndexTest, AListThatLacksAShardIsRefused) {
   ASSERT_TRUE(WriteShard(StateAt(9), path_, MetaOf(0, 1)).ok());
   WriteBoth(9);
-  // One of one, copied from the first of two: its place reveals that.
+  // A copy of shard 0 of 2 in place of the only shard: its name does not match its content.
   fs::copy_file(Shard(0), Shard(0, 1), fs::copy_options::overwrite_existing);
   EXPECT_THAT(FaultWith({Describe(Shard(0, 1))}), HasSubstr("is shard 0 of 2 of step 9"));
 }
@@ -303,7 +303,7 @@ TEST_F(CheckpointShardsTest, RetentionRemovesAllFilesOfOne) {
   EXPECT_EQ(files, 6u);
 }
 
-// Starts a process per rank, as in a job; all write the states of one step after another.
+// Starts a process that writes a rank's shards of one step after another.
 pid_t WriteAsRank(const std::string& folder, int rank, const std::string& token, int64_t newest) {
   const pid_t pid = fork();
   if (pid != 0) return pid;
@@ -326,7 +326,7 @@ TEST_F(CheckpointShardsTest, RanksKilledAtAnyTimeLeaveOnlyWholeCheckpoints) {
     const std::string token = absl::StrCat("round", round);
     for (int rank = 0; rank < 2; ++rank)
       pids[rank] = WriteAsRank(temp_.path(), rank, token, newest);
-    // One of them is killed first, at random; the other runs for a while without it.
+    // A random process is killed first; the other one continues for a while.
     const size_t first = chooser() % 2;
     for (const size_t each : {first, 1 - first}) {
       std::this_thread::sleep_for(std::chrono::microseconds(chooser() % 90000));
@@ -342,7 +342,7 @@ TEST_F(CheckpointShardsTest, RanksKilledAtAnyTimeLeaveOnlyWholeCheckpoints) {
       EXPECT_THAT(entry.path().filename().string(), testing::StartsWith("a-step-"));
       ++files;
     }
-    // Checkpoint, two shards, and a manifest of each.
+    // The checkpoint and two shards, each with a manifest.
     EXPECT_EQ(files, 6 * folder.Paths().size());
     for (const std::string& path : folder.Paths()) {
       const auto verified = VerifyCheckpoint(path);

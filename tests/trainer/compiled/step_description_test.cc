@@ -103,7 +103,7 @@ TEST_F(StepDescriptionTest, ChangesItsKeyWithWhateverChangesTheCode) {
   gru.mutable_model()->mutable_world_model()->set_dynamics(training::v1::WORLD_MODEL_DYNAMICS_GRU);
   EXPECT_NE(Fp32(gru).key, key);
   EXPECT_NE(Describe(spec_, training::v1::PRECISION_MODE_MIXED_BF16)->key, key);
-  tensors_[1].second = torch::rand({20, 1});  // Actions of one column.
+  tensors_[1].second = torch::rand({20, 1});  // Actions with one column.
   EXPECT_NE(Fp32(spec_).key, key);
 }
 

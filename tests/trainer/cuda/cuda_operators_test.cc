@@ -16,7 +16,7 @@ namespace {
 using torch::Tensor;
 using Three = std::tuple<Tensor, Tensor, Tensor>;
 
-// Returns this process' replacement of an operator of ATen.
+// Returns this program's replacement of an operator of ATen.
 template <typename Signature>
 auto Substitute(const std::string& name) {
   const auto& all = OperatorsForCuda();
@@ -42,7 +42,7 @@ void ExpectClose(const Three& found, const Three& wanted, double tolerance) {
   ExpectClose(std::get<2>(found), std::get<2>(wanted), tolerance);
 }
 
-// BF16 inputs with FP32 weights, as the CPU's kernels accept them; and FP32 alone.
+// Parameters: BF16 inputs with FP32 weights, as the CPU's kernels accept them, and FP32 only.
 class CudaOperatorsTest : public testing::TestWithParam<torch::ScalarType> {
  protected:
   void SetUp() override { torch::manual_seed(1); }
@@ -101,7 +101,7 @@ TEST(CudaOperatorsViewTest, AnyLayoutCanBeSeenInAnotherShape) {
   const Tensor turned = torch::arange(24).reshape({4, 6}).t();
   const auto view = Substitute<Tensor(const Tensor&, c10::IntArrayRef)>("view");
   EXPECT_TRUE(view.call(turned, c10::IntArrayRef{24}).equal(turned.reshape({24})));
-  // A tensor that can be viewed is not copied.
+  // A tensor that can be viewed must not be copied.
   const Tensor whole = torch::arange(24);
   EXPECT_EQ(view.call(whole, c10::IntArrayRef{4, 6}).data_ptr(), whole.data_ptr());
 }

@@ -45,7 +45,7 @@ TEST(CudaPluginTest, SaysWhichFileIsMissing) {
   EXPECT_THAT(fault, HasSubstr("/nowhere/libgenesis_nccl.so cannot be used: "));
 }
 
-// NVTX needs no GPU, so its ranges can be recorded here.
+// NVTX does not need a GPU, so its ranges can be recorded here.
 TEST(NsightTest, GetsThePartsOfEachStepAsRanges) {
   ASSERT_NE(dlopen(TORCH_CUDA_LIBRARY, RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
   const TempDir folder;

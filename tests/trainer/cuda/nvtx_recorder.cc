@@ -1,5 +1,5 @@
-// Replaces NVIDIA Nsight by NVTX's own rules: NVTX loads the library that NVTX_INJECTION64_PATH
-// names and calls its InitializeInjectionNvtx2. Appends the name of each starting range to the file
+// Takes the place of NVIDIA Nsight: NVTX loads the library named by NVTX_INJECTION64_PATH and calls
+// its InitializeInjectionNvtx2. Appends the name of each range that starts to the file named by
 // NVTX_RECORDER_FILE.
 #include <nvtx3/nvToolsExt.h>
 

@@ -44,7 +44,7 @@ TEST(ArrayFileTest, ReadsStoredAndDeflatedArraysAlike) {
     ASSERT_TRUE(array.ok()) << array.status();
     EXPECT_EQ(array->type(), ElementType::kFloat32);
     EXPECT_THAT(array->shape(), testing::ElementsAre(2, 2));
-    // Only compressed data takes memory.
+    // Only decompressed data is held in memory.
     EXPECT_EQ(array->held_bytes() > 0, deflate);
     std::vector<float> values(3);
     ASSERT_TRUE(array->ReadFloats(1, 3, values.data()).ok());
@@ -78,7 +78,7 @@ TEST(ArrayFileTest, NamesTheArraysThatAreThereWhenOneIsMissing) {
           "has no array \"b\", which is the member \"b.npy\"; it has the members: \"a.npy\""));
 }
 
-// One of the two would stand for both.
+// Otherwise, one of the two members would be used for both.
 TEST(ArrayFileTest, RefusesTwoMembersForOneArray) {
   for (const char* const name : {"a", "weight", "\xff", "b.npy"}) {
     const std::string other = absl::StrCat(name, ".npy");
@@ -103,7 +103,7 @@ TEST(ArrayFileTest, ListsOfNamesAreBounded) {
   EXPECT_TRUE(IsUtf8(message)) << message;
 }
 
-// The header is one Python literal: text that merely looks like one is not a header.
+// The header must be one Python literal. Text that merely resembles one is refused.
 TEST(ArrayFileTest, ParsesTheWholeHeader) {
   const std::string data = RawBytes<float>({1, 2, 3, 4});
   const auto with = [&](const std::string& header) {
@@ -167,7 +167,7 @@ TEST(ArrayFileTest, FindsADamagedRecordByItsChecksum) {
   }
 }
 
-// Any truncation or change gives a status: never a crash, never too much memory.
+// Any truncation or change must give an error or valid data, without a crash or excessive memory.
 TEST(ArrayFileTest, SurvivesEveryTruncationAndEveryChangedByte) {
   const std::string file = ZipBytes({{"a.npy", Good()}}, /*deflate=*/true);
   for (size_t length = 0; length < file.size(); ++length) {

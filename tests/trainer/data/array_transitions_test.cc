@@ -109,7 +109,7 @@ TEST(ArrayTransitionsTest, TakesStatisticsFromTheTrainingPartOnly) {
   ASSERT_TRUE(dataset.ok()) << dataset.status();
   const ColumnStatistics& statistics = (*dataset)->statistics().at("observation");
   EXPECT_THAT(statistics.mean, testing::ElementsAre(2, 5));
-  // The second column is constant there.
+  // The second column is constant.
   EXPECT_THAT(statistics.deviation, testing::ElementsAre(1, 1));
 }
 
@@ -117,7 +117,7 @@ class StatisticsOfUnits : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Exponents, StatisticsOfUnits,
                          testing::Values(-80, -27, -14, 0, 9, 27, 60));
 
-// Two columns that move, one that counts up and one that is constant except for rounding.
+// Two columns vary, one counts up, and one is constant except for rounding.
 TEST_P(StatisticsOfUnits, AreTheSameInEveryUnit) {
   const auto load = [](int exponent) {
     Records records = SpiralRecords(4, 8);
@@ -162,7 +162,7 @@ TEST_P(StatisticsOfUnits, AreTheSameInEveryUnit) {
 }
 
 TEST(ArrayTransitionsTest, ANumberBesideALargeOneIsNoRounding) {
-  // Each is 16 units in the last place of float32 from the next.
+  // Neighboring values differ by 16 float32 units in the last place.
   Records records = SpiralRecords(2, 2);
   records["observations.npy"] =
       NpyBytes("<f4", "(4, 2)", RawBytes(std::vector<float>{1e6f, 1, 1e6f + 1, 2, 0, 3, 0, 4}));

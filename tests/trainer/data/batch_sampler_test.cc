@@ -16,7 +16,7 @@ TEST(BatchSamplerTest, VisitsEveryTransitionOncePerEpoch) {
 }
 
 TEST(BatchSamplerTest, RepeatsTheOrderThatItsHeaderDocuments) {
-  // Expected values from the Python in batch_sampler.h: permutation(8, seed, epoch).
+  // Expected values are from the Python code in batch_sampler.h: permutation(8, seed, epoch).
   EXPECT_THAT(BatchSampler(8, 2, 0).order(), testing::ElementsAre(2, 5, 0, 3, 4, 6, 1, 7));
   BatchSampler later(8, 2, 42);
   later.Seek({.epoch = 3, .batch = 0});

@@ -1,4 +1,4 @@
-// Damaged, inconsistent or malicious files: each is refused with the reason, within bounded memory.
+// Tests that damaged, inconsistent or malicious files are refused, within bounded memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -47,14 +47,14 @@ absl::StatusOr<std::unique_ptr<Dataset>> Open(Kind kind, const std::string& path
   return OpenDataset(WithDefaults(spec, LossScaleSettings()));
 }
 
-// Returns the message about a file with these bytes.
+// Returns the error message for a file with these bytes.
 std::string Fault(Kind kind, const std::string& name, const std::string& bytes) {
   const TempDir folder;
   folder.Write(name, bytes);
   const auto dataset = Open(kind, folder.path() + "/" + name);
   if (dataset.ok()) return "it was accepted";
   const std::string message(dataset.status().message());
-  // Every message begins with the file, some with its folder too.
+  // Every message starts with the file's name or path.
   EXPECT_TRUE(message.rfind(name + ": ", 0) == 0 ||
               message.rfind(folder.path() + "/" + name + ": ", 0) == 0)
       << message;
@@ -98,7 +98,7 @@ TEST(HostileDataTest, TrajectoriesInNpz) {
        {overlapping, "records \"a.npy\" and \"b.npy\" overlap"},
        {with_value(std::nan("")), "observations[2, 1] is nan (episode 0, step 2)"},
        {with_value(std::numeric_limits<double>::infinity()), "observations[2, 1] is inf"},
-       // Finite, but not as float32.
+       // Finite as float64, but not as float32.
        {with_value(1e300), "observations[2, 1] is 1e+300"},
        {with_value(-3.4e38), "it was accepted"},
        {with("rewards", NpyBytes("<f4", "(8,)", Floats({0, 0, 0, 0, 0, 0, -INFINITY, 0}))),
@@ -126,14 +126,14 @@ TEST(HostileDataTest, TrajectoriesInNpz) {
         "actions[7] is 1024; accepted for integer actions: 0 to 1023"}});
 }
 
-// Deflate compresses zeros a thousandfold; a false size must not become memory.
+// Deflate compresses zeros a thousandfold. A wrong size must not lead to a huge allocation.
 TEST(HostileDataTest, ZipBombs) {
   Records records = SpiralRecords(2, 4);
   records["rewards.npy"] = NpyBytes("<f4", "(8,)", std::string(8 << 20, '\0'));
   const std::string packed = ZipBytes(records, /*deflate=*/true);
   ASSERT_LT(packed.size(), 64u << 10);
   EXPECT_THAT(Fault(Kind::kTrajectories, "a.npz", packed), HasSubstr("holds 8388608 bytes"));
-  // The size in the central directory is 4 GiB less one.
+  // The size in the central directory is 4 GiB minus 1.
   std::string lying = packed;
   const size_t entry = lying.rfind("rewards.npy");
   ASSERT_NE(entry, std::string::npos);
@@ -156,7 +156,7 @@ TEST(HostileDataTest, ZipFilesThatContradictThemselves) {
     return Fault(Kind::kArrays, "a.npz", bad);
   };
   const char* const header = "in the header of record \"other.npy\" is not that of";
-  // Version, flags, method, checksum, both sizes, name.
+  // Offsets of version, flags, method, checksum, both sizes, and name.
   for (const size_t at : {4, 6, 7, 8, 14, 17, 18, 22, 30, 38}) {
     EXPECT_THAT(flipped(local + at), HasSubstr(header)) << at;
   }
@@ -170,7 +170,7 @@ TEST(HostileDataTest, ZipFilesThatContradictThemselves) {
                 {"x" + good, "does not end where its end record begins"},
                 {std::string(good).insert(entry, "xy"), "does not end where its end record"},
                 {std::string(good).insert(end, "xy"), "does not end where its end record"}});
-  // A complete comment is ignored.
+  // A complete comment at the end of the file is ignored.
   std::string commented = good + "note";
   commented[good.size() - 2] = 4;
   EXPECT_EQ(Fault(Kind::kArrays, "a.npz", commented), "it was accepted");
@@ -361,15 +361,15 @@ TEST(HostileDataTest, WhatIsNoFile) {
   EXPECT_THAT(fault("none.npy"), HasSubstr("cannot be opened: No such file"));
   std::filesystem::create_directory(folder.path() + "/folder.npy");
   EXPECT_THAT(fault("folder.npy"), HasSubstr("is not a regular file"));
-  // A named pipe without a writer would block an ordinary open.
+  // Opening a named pipe without a writer would normally block.
   ASSERT_EQ(mkfifo((folder.path() + "/pipe.npz").c_str(), 0600), 0);
   EXPECT_THAT(fault("pipe.npz"), HasSubstr("is not a regular file"));
-  // A run opens the targets of its links from the start (ResolveJobFiles).
+  // Links in job files are resolved at the start of a run (ResolveJobFiles), so none is expected.
   std::filesystem::create_symlink("/dev/null", folder.path() + "/link.npz");
   EXPECT_THAT(fault("link.npz"), HasSubstr("is a link; accepted: a regular file"));
 }
 
-// A valid file truncated at any place is refused.
+// A valid file that is truncated anywhere must be refused.
 TEST(HostileDataTest, EveryTruncation) {
   const std::tuple<Kind, const char*, std::string> samples[] = {
       {Kind::kTrajectories, "a.npz", ZipBytes(SpiralRecords(2, 4))},
@@ -387,7 +387,7 @@ TEST(HostileDataTest, EveryTruncation) {
   }
 }
 
-// Random changes of valid files: each is refused, or gives finite numbers only.
+// A randomly changed file must be refused or contain only finite numbers.
 TEST(HostileDataTest, SurvivesMutations) {
   std::vector<uint16_t> tokens(40, 7);
   const Records maps = {
@@ -432,10 +432,10 @@ TEST(HostileDataTest, SurvivesMutations) {
           case 3:
             bytes.insert(at, words[random() % std::size(words)]);
             break;
-          case 4:  // Duplicates a part.
+          case 4:  // Duplicates a part of the file.
             bytes.insert(at, bytes.substr(random() % bytes.size(), 1 + random() % 60));
             break;
-          case 5: {  // The head of one and the tail of another.
+          case 5: {  // The head of one and the tail of another file.
             const std::string& other = std::get<2>(samples[random() % std::size(samples)]);
             bytes = bytes.substr(0, at) + other.substr(random() % other.size());
             break;
@@ -444,7 +444,7 @@ TEST(HostileDataTest, SurvivesMutations) {
             bytes.replace(at, words[0].size(), words[random() % std::size(words)]);
         }
       }
-      std::filesystem::remove(folder.path() + "/" + name);  // Truncating it to 0 bytes is slow.
+      std::filesystem::remove(folder.path() + "/" + name);  // Faster than truncating it.
       folder.Write(name, bytes);
       const auto dataset = Open(kind, folder.path() + "/" + name);
       if (!dataset.ok()) {
@@ -469,7 +469,7 @@ TEST(HostileDataTest, SurvivesMutations) {
 
 #ifndef GENESIS_SANITIZED
 namespace {
-// All of this within 768 MiB of address space: a false length must not become an allocation.
+// Limits the address space to 768 MiB, because a wrong length must not become an allocation.
 [[maybe_unused]] const int kMemoryIsBounded = [] {
   const rlimit limit{uint64_t{768} << 20, uint64_t{768} << 20};
   return setrlimit(RLIMIT_AS, &limit);

@@ -1,4 +1,4 @@
-// The examples of each kind of valid data.
+// Tests of the examples that each kind of valid data gives.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -67,7 +67,7 @@ void AppendSpirals(const std::string& folder, int episodes, int length) {
                      .terminal = last && even,
                      .timeout = last && !even,
                      .priority = {}});
-    // The formula of SpiralRecords.
+    // Same formula as in SpiralRecords.
     const float x = observations[2 * i], y = observations[2 * i + 1];
     batch.back().next_observation = {0.98f * x - 0.1f * y + 0.05f * actions[i],
                                      0.1f * x + 0.98f * y};
@@ -123,7 +123,7 @@ TEST(DataKindsTest, ReplayTellsItsSegmentsAndPriorities) {
             "67 transitions of 5 episodes to train on, 1 of 1 held out; 2 segments, transitions 0 "
             "to 67");
   ASSERT_EQ(dataset->priorities().size(), 67u);
-  // Transitions without a priority get the highest one.
+  // Transitions without a priority get the highest priority.
   EXPECT_EQ(dataset->priorities()[0], 8.0f);
   EXPECT_EQ(dataset->priorities()[64], 0.5f);
   EXPECT_EQ(dataset->priorities()[66], 2.0f);
@@ -164,7 +164,7 @@ TEST(DataKindsTest, CutsTokensIntoExamples) {
     if (is_wide) tokens.set_type(training::v1::TOKEN_TYPE_UINT32);
     tokens.set_holdout_fraction(0.3);
     const auto dataset = Open(spec);
-    // (32 - 1) / 4 examples; the last tokens are not a whole one.
+    // (32 - 1) / 4 examples. The remaining tokens do not fill another one.
     EXPECT_EQ(dataset->size(), 7);
     EXPECT_EQ(dataset->training_size(), 5);
     ASSERT_EQ(dataset->fields().size(), 1u);
@@ -201,14 +201,14 @@ TEST(DataKindsTest, GivesArraysAsTheyAre) {
     EXPECT_EQ(dataset->Describe(),
               "1 examples of image (1, 2, 2), label () to train on, 1 held out");
   }
-  // Another model names the array of a .npy file its input.
+  // For an exported model, the array of a .npy file is named "input".
   JobSpec spec;
   spec.mutable_model()->mutable_exported();
   spec.mutable_dataset()->mutable_arrays()->set_path(folder.path() + "/a.npy");
   EXPECT_EQ(Open(spec)->fields()[0].name, "input");
 }
 
-// Returns FNV-1a of every byte.
+// Returns the FNV-1a hash of all bytes of all examples.
 uint64_t Fingerprint(const Dataset& dataset) {
   uint64_t hash = 14695981039346656037u;
   for (const std::string& bytes : GatherAll(dataset, AllExamples(dataset))) {
@@ -276,10 +276,10 @@ TEST(DataKindsTest, MakesMapsWithWallsAndTransmitters) {
       if (image[i] > image[strongest]) strongest = i;
       EXPECT_TRUE(condition[i] == 0 || condition[i] == 1);
     }
-    // The power is highest at a transmitter.
+    // The power is highest at the transmitter.
     EXPECT_EQ(condition[32 * 32 + strongest], 1) << map;
   }
-  // Maps generated at each Gather are the same.
+  // Maps that are generated again at each Gather must be the same.
   spec.mutable_dataset()->mutable_synthetic()->mutable_maps()->set_maps(200);
   const auto kept = Open(spec);
   spec.mutable_dataset()->set_memory_limit_bytes(1 << 20);

@@ -1,4 +1,4 @@
-// Files larger than dataset.memory_limit_bytes are read during training.
+// Tests that files larger than dataset.memory_limit_bytes are read during training.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Open(JobSpec spec, int64_t limit) {
   return OpenDataset(WithDefaults(spec, LossScaleSettings()));
 }
 
-// A job on a file of 12 MiB and more, and the name of a file that can be damaged.
+// A job with a data file of at least 12 MiB, and the name of a file that tests can damage.
 struct Sample {
   JobSpec spec;
   std::string file;
@@ -124,7 +124,7 @@ const std::pair<const char*, Writer> kWriters[] = {{"npz", Npz},       {"safeten
                                                    {"jsonl", Jsonl},   {"replay", Replay},
                                                    {"tokens", Tokens}, {"arrays", Arrays}};
 
-// Returns a few examples spread over the dataset.
+// Returns some examples, spread over the dataset.
 std::vector<int64_t> Some(const Dataset& dataset) {
   std::vector<int64_t> examples;
   for (int64_t i = 0; i < 32; ++i) examples.push_back(i * 104729 % dataset.size());
@@ -157,7 +157,7 @@ TEST(DataStreamingTest, RefusesAFileThatChangesUnderTheRun) {
     SCOPED_TRACE(name);
     const TempDir folder;
     const Sample sample = write(folder);
-    if (sample.file.empty()) continue;  // Replay: a snapshot, see replay_buffer_test.
+    if (sample.file.empty()) continue;  // Replay reads snapshots, see replay_buffer_test.
     const auto dataset = Open(sample.spec, kSmallLimit);
     ASSERT_TRUE(dataset.ok()) << dataset.status();
     std::ofstream(sample.file, std::ios::binary | std::ios::app) << "more";
@@ -178,7 +178,7 @@ TEST(DataStreamingTest, RefusesACompressedFileThatIsTooLarge) {
   const TempDir folder;
   std::map<std::string, std::string> records = WideRecords();
   for (const char* name : {"observations.npy", "next_observations.npy"}) {
-    // Compressing sines is slow.
+    // Zeros instead of sines, because compressing sines is slow.
     const size_t header = records[name].find('\n') + 1;
     records[name].replace(header, std::string::npos, records[name].size() - header, '\0');
   }
@@ -192,7 +192,7 @@ TEST(DataStreamingTest, RefusesACompressedFileThatIsTooLarge) {
   EXPECT_TRUE(Open(sample.spec, 64 * kMiB).ok());
 }
 
-// AddressSanitizer and ThreadSanitizer keep freed memory and shadow memory resident.
+// Not with AddressSanitizer and ThreadSanitizer, which keep freed and shadow memory resident.
 #ifndef GENESIS_SANITIZED
 
 int64_t PeakKiB() {
@@ -203,14 +203,14 @@ int64_t PeakKiB() {
   return -1;
 }
 
-// Returns the growth of the peak of resident memory by `work`, in bytes, in a separate process.
+// Returns by how many bytes `work`, run in a child process, raises the peak resident memory.
 int64_t PeakGrowth(const std::function<void()>& work) {
   int pipes[2];
   EXPECT_EQ(pipe(pipes), 0);
   const pid_t child = fork();
   if (child == 0) {
     malloc_trim(0);
-    // Resets the peak to the current resident memory.
+    // Reset the peak to the current resident memory.
     std::ofstream("/proc/self/clear_refs") << "5";
     const int64_t before = PeakKiB();
     work();
@@ -228,7 +228,7 @@ int64_t PeakGrowth(const std::function<void()>& work) {
 }
 
 TEST(DataStreamingTest, KeepsMemoryBelowTheLimit) {
-  // Protobuf builds its descriptors once, for all files.
+  // Make protobuf build its descriptors now, so that no measurement includes them.
   WithDefaults(JobSpec(), LossScaleSettings());
   for (const auto& [name, write] : kWriters) {
     SCOPED_TRACE(name);
@@ -240,12 +240,12 @@ TEST(DataStreamingTest, KeepsMemoryBelowTheLimit) {
       for (int i = 0; i < 20; ++i) GatherAll(**dataset, Some(**dataset));
     };
     const auto use = [&read](int64_t limit) { return PeakGrowth([&] { read(limit); }); };
-    // Pages of code that are read for the first time do not count.
+    // Pages of code that are loaded at the first use do not count.
     read(kSmallLimit);
-    // Pieces of 1 MiB, lists of episodes and lines, and memory retained by the allocator.
+    // Adds pieces of 1 MiB, lists of episodes and lines, and the allocator's memory to the limit.
     const int64_t streamed = use(kSmallLimit);
     EXPECT_LT(streamed, kSmallLimit + 5 * kMiB);
-    // The measurement includes cached examples.
+    // Check that the measurement includes cached examples.
     const int64_t kept = use(kLargeLimit);
     EXPECT_GT(kept, streamed + 1 * kMiB);
     std::cout << name << ": " << streamed / 1024 << " KiB streamed, " << kept / 1024

@@ -33,7 +33,7 @@ TEST(PrioritizedSamplerTest, DrawsInProportionToThePriorities) {
     for (int64_t i = 0; i < 5; ++i) {
       const double expected = std::pow(priorities[static_cast<size_t>(i)], alpha) / sum;
       EXPECT_NEAR(sampler.Probability(i), expected, 1e-12);
-      // Four standard deviations of independent draws; strata only reduce it.
+      // Four standard deviations of independent draws. Stratification only reduces the deviation.
       const double tolerance = 4 * std::sqrt(expected * (1 - expected) / (10.0 * kBatches));
       EXPECT_NEAR(counts[i] / (10.0 * kBatches), expected, tolerance) << i;
     }
@@ -47,7 +47,7 @@ TEST(PrioritizedSamplerTest, WeighsByImportance) {
     const PrioritizedBatch batch = sampler.Draw();
     for (size_t k = 0; k < batch.examples.size(); ++k) {
       const auto example = batch.examples[k];
-      // (N P(i))^-beta divided by its maximum, that of the least likely example.
+      // (N P(i))^-beta divided by its maximum, which is that of the least likely example.
       const double weight = std::pow(3 * sampler.Probability(example), -0.5);
       const double largest = std::pow(3 * sampler.Probability(0), -0.5);
       EXPECT_FLOAT_EQ(batch.weights[k], static_cast<float>(weight / largest));
@@ -56,7 +56,7 @@ TEST(PrioritizedSamplerTest, WeighsByImportance) {
 }
 
 TEST(PrioritizedSamplerTest, TheWeightsTakeTheBiasBackWithBetaOne) {
-  // With beta = 1 the weighted mean of any value is proportional to its plain mean.
+  // With beta = 1, the weighted mean of any value is proportional to its plain mean.
   PrioritizedSampler sampler = Sampler({1, 2, 4, 8}, 4, 1, 1);
   const double values[] = {3, -1, 5, 10};
   double weighted = 0, weights = 0;

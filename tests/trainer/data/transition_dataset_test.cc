@@ -39,7 +39,7 @@ std::vector<float> Elements(const Records& records, const std::string& name) {
   return values;
 }
 
-// Returns mean and deviation of one column, summed in double, row by row.
+// Returns mean and deviation of one column, summed in double row by row.
 std::pair<float, float> Column(const std::vector<float>& values, size_t column, size_t columns,
                                size_t rows) {
   double sum = 0;
@@ -99,7 +99,7 @@ TEST(TransitionDatasetTest, CutsWindowsInsideEpisodes) {
   folder.Write("a.npz", ZipBytes(records));
   const auto dataset = OpenDataset(Job(folder.path() + "/a.npz", 2));
   ASSERT_TRUE(dataset.ok()) << dataset.status();
-  // Two windows of each of four episodes; none crosses an episode's end.
+  // Two windows in each of four episodes. No window crosses the end of an episode.
   EXPECT_EQ((*dataset)->size(), 8);
   EXPECT_EQ((*dataset)->training_size(), 6);
   EXPECT_THAT((*dataset)->fields()[0].shape, ElementsAre(2, 2));

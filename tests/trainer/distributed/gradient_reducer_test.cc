@@ -39,7 +39,7 @@ class GradientReducerTest : public ::testing::TestWithParam<Way> {
     }
     return options;
   }
-  // Returns the value for this way.
+  // Returns the argument that belongs to the tested transport.
   const char* Choose(const char* shared_memory, const char* gloo, const char* devices) const {
     return GetParam() == Way::kSharedMemory ? shared_memory
            : GetParam() == Way::kGloo       ? gloo
@@ -53,7 +53,7 @@ class GradientReducerTest : public ::testing::TestWithParam<Way> {
 INSTANTIATE_TEST_SUITE_P(Ways, GradientReducerTest,
                          ::testing::Values(Way::kSharedMemory, Way::kGloo, Way::kDevices));
 
-// Enough for three buckets: DistributedDataParallel's sizes are 1 and 25 MiB.
+// Sized for three buckets; DistributedDataParallel's bucket sizes are 1 and 25 MiB.
 std::vector<torch::Tensor> LargeMasters() {
   return {torch::zeros({500, 500}),
           torch::zeros({3, 5}),
@@ -64,7 +64,7 @@ std::vector<torch::Tensor> LargeMasters() {
           torch::zeros({7})};
 }
 
-// Runs one step in which each rank has `gradients`, ready from the last to the first.
+// Runs one step in which this rank's `gradients` become ready in reverse order.
 torch::Tensor Exchange(GradientReducer& reducer, const std::vector<torch::Tensor>& gradients,
                        const torch::Tensor& loss, torch::Tensor arrived = {}) {
   for (size_t i = gradients.size(); i-- > 0;) reducer.Put(i, gradients[i]);
@@ -82,7 +82,7 @@ TEST_P(GradientReducerTest, MakesMeansOfGradientsAndLoss) {
       for (int step = 0; step < 3; ++step) {
         std::vector<torch::Tensor> own, wanted;
         for (size_t i = 0; i < masters.size(); ++i) {
-          // The same numbers in every rank, then scaled by each.
+          // Same random numbers in each rank, scaled by the rank's number.
           torch::Generator random = at::make_generator<at::CPUGeneratorImpl>(10 * step + i);
           const torch::Tensor base = torch::empty_like(masters[i]).normal_(0, 1, random);
           own.push_back(base * (ranks.rank() + 1));
@@ -188,7 +188,7 @@ TEST_P(GradientReducerTest, CompressionRoundsAsPyTorchsHooks) {
       const torch::Tensor a = torch::empty({1000}).normal_(0, 1, random);
       const torch::Tensor b = torch::empty({1000}).normal_(0, 1, random);
       Exchange(reducer, {ranks.first() ? a : b}, torch::full({}, 0.1 + ranks.rank()));
-      // fp16_compress_hook: to 16 bits, divided by the ranks, added up in 16 bits.
+      // As in fp16_compress_hook: converted to 16 bits, divided by the ranks, summed in 16 bits.
       const torch::Tensor wanted = (a / 2).to(type) + (b / 2).to(type);
       EXPECT_TRUE(torch::equal(reducer.memory().front(), wanted.to(torch::kFloat)));
     });
@@ -197,7 +197,7 @@ TEST_P(GradientReducerTest, CompressionRoundsAsPyTorchsHooks) {
 
 TEST_P(GradientReducerTest, ErrorFeedbackKeepsTheSumOverStepsRight) {
   WithRanks(2, Options(), [](RankGroup& ranks) {
-    // 1 + 2^-10 is 1 in BF16: without feedback the rest is lost in every step.
+    // 1 + 2^-10 is 1 in BF16, so without error feedback the rest is lost in each step.
     const torch::Tensor own = torch::full({8}, 2 + std::ldexp(1.0, -9));
     for (const bool feedback : {false, true}) {
       GradientReducer reducer(ranks, {torch::zeros({8})},
@@ -225,7 +225,7 @@ TEST_P(GradientReducerTest, ErrorFeedbackForgetsAnOverflow) {
     EXPECT_TRUE(reducer.memory().front().isinf().all().item<bool>());
     Exchange(reducer, {torch::ones({4})}, torch::zeros({}));
     EXPECT_TRUE(reducer.memory().front().eq(1).all().item<bool>());
-    // A skipped step, without feedback: the rounding of 1e4 would be added to the next step.
+    // A skipped step must leave no residual, or its rounding error would be added to the next step.
     Exchange(reducer, {torch::full({4}, 10001.5)}, torch::zeros({}));
     reducer.DropResidualsWhere(torch::ones({}));
     Exchange(reducer, {torch::ones({4})}, torch::zeros({}));
@@ -309,8 +309,8 @@ TEST(GradientReducerWayTest, OneRankWithoutSharedMemoryIsGlooForAll) {
   second.join();
 }
 
-// If the ranks share memory for the update, each gets its part of the means, and all the same
-// norms, loss and flags: equal to the bit to those of ranks that have all of it.
+// If the ranks share memory for the update, each gets only its part of the mean gradients. Norms,
+// loss and flags must be bitwise equal to those of ranks that have all gradients.
 TEST(GradientReducerWayTest, APartOfTheMeansGoesWithTheNormsOfTheWhole) {
   for (const int size : {2, 3, 5}) {
     WithRanks(size, [size](RankGroup& ranks) {
@@ -344,7 +344,7 @@ TEST(GradientReducerWayTest, APartOfTheMeansGoesWithTheNormsOfTheWhole) {
           };
           EXPECT_TRUE(torch::equal(in_memory(parts), in_memory(whole)));
         }
-        // All ranks meet between an update and the next gradients.
+        // All ranks meet between an update and the gradients of the next step.
         parts.Meet();
       }
     });
@@ -371,7 +371,7 @@ TEST(GradientReducerWayTest, ARankThatIsLostWhileWeightsAreUpdatedIsNamed) {
               HasSubstr("rank 0 of 2 cannot update weights: rank 1 has ended; its log says why"));
 }
 
-// A large gradient is read in place, once all have it: later writes to it are seen.
+// A large gradient is read in place once all ranks have it, so later writes to it are visible.
 TEST(GradientReducerWayTest, ALargeGradientIsReadWhereItIs) {
   WithRanks(3, [](RankGroup& ranks) {
     const std::vector<torch::Tensor> masters = {torch::zeros({700, 500}), torch::zeros({10})};
@@ -388,7 +388,7 @@ TEST(GradientReducerWayTest, ALargeGradientIsReadWhereItIs) {
     reducer.Put(1, masters[1]);
     EXPECT_TRUE(torch::allclose(mean(), torch::full({}, 2.0F)));
     reducer.Meet();
-    // An undefined one, other strides, another format.
+    // An undefined gradient, different strides, and another number format.
     reducer.Put(1, {});
     const torch::Tensor columns = torch::full({500, 700}, 4.0F).t();
     reducer.Put(0, ranks.rank() == 0   ? torch::Tensor()
@@ -398,7 +398,7 @@ TEST(GradientReducerWayTest, ALargeGradientIsReadWhereItIs) {
   });
 }
 
-// If one rank has no GPU, or NCCL cannot connect there, no rank uses it.
+// If one rank has no GPU, or NCCL cannot connect, all ranks use the host.
 TEST(GradientReducerWayTest, OneRankWithoutNcclIsTheHostForAll) {
   class Broken : public ThreadedCommunicators {
    public:
@@ -433,7 +433,7 @@ TEST(GradientReducerWayTest, OneRankWithoutNcclIsTheHostForAll) {
   }
 }
 
-// A captured step: the device's half repeatedly, and the host's beside it.
+// In a captured step, the device part is replayed while the host part runs separately.
 TEST(GradientReducerWayTest, TheHalvesOfAStepAgreeAsTheWhole) {
   ThreadedCommunicators communicators;
   RankOptions options;
@@ -448,7 +448,7 @@ TEST(GradientReducerWayTest, TheHalvesOfAStepAgreeAsTheWhole) {
     put();
     torch::Tensor arrived = torch::tensor({ranks.first() ? 1.0F : 0.0F, 0.0F});
     reducer.Finish(torch::ones({}), arrived);
-    // Aborted after its first gradient, as by a failed capture.
+    // The capture is aborted after the first gradient, as if it had failed.
     reducer.Put(1, masters[1]);
     reducer.Restart();
     for (int step = 0; step < 3; ++step) {
@@ -465,7 +465,7 @@ TEST(GradientReducerWayTest, TheHalvesOfAStepAgreeAsTheWhole) {
   });
 }
 
-// A GPU whose collective waits for another rank: until that one has ended, or for the timeout.
+// A GPU's collective waits for another rank until that rank has ended or the timeout has passed.
 TEST(GradientReducerWayTest, ARankThatWaitsForItsGpuNoticesWhoIsMissing) {
   for (const bool ends : {true, false}) {
     const auto store = c10::make_intrusive<c10d::HashStore>();

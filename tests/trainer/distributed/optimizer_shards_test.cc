@@ -25,8 +25,8 @@ std::vector<at::Tensor> Masters(double value) {
   return masters;
 }
 
-// Adds up the gradients of all ranks, through memory of the same transport. Each has at least the
-// mean of its part.
+// Sums the gradients of all ranks through shared memory or Gloo. Each rank gets at least its own
+// part of the means.
 void AddUpGradients(GradientReducer& reducer, float value, const RankGroup& ranks) {
   const size_t count = reducer.memory().size();
   for (size_t i = 0; i < count; ++i) {
@@ -39,7 +39,7 @@ void AddUpGradients(GradientReducer& reducer, float value, const RankGroup& rank
   EXPECT_TRUE(torch::allclose(own, torch::full_like(own, value)));
 }
 
-// Gradients pass through Gloo or shared memory, plain or compressed.
+// Parameters: whether gradients pass through shared memory or Gloo, and whether compressed.
 class OptimizerShardsTest : public testing::TestWithParam<std::tuple<bool, bool>> {
  protected:
   OptimizerShardsTest() {
@@ -97,7 +97,7 @@ TEST_P(OptimizerShardsTest, WithoutCommonMemoryEachParameterHasOneOwnerAndLoadsA
 TEST_P(OptimizerShardsTest, InCommonMemoryThereIsOneCopy) {
   WithRanks(3, options_, [&](RankGroup& ranks) {
     std::vector<at::Tensor> masters = Masters(ranks.rank() + 1.0 / 3);
-    // An alias, as a model has of the optimizer's masters.
+    // An alias of a master weight, as models have.
     const at::Tensor alias = masters[1].view({50, 10});
     GradientReducer reducer(ranks, masters, spec_, OptimizerShards::CommonBytes(masters));
     OptimizerShards shards(ranks, reducer, masters);

@@ -22,7 +22,7 @@ absl::StatusOr<RankPlace> Read(const Variables& variables) {
   });
 }
 
-// Variables that torchrun --nnodes=2 --nproc_per_node=2 sets for the last of four.
+// Variables that torchrun --nnodes=2 --nproc_per_node=2 sets for the last of four ranks.
 const Variables kFourth = {{"RANK", "3"},
                            {"WORLD_SIZE", "4"},
                            {"LOCAL_RANK", "1"},

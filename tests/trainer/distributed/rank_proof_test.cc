@@ -22,7 +22,7 @@ const std::vector<std::string>& Devices() {
   return *devices;
 }
 
-// Returns why each of three ranks failed; "" for one that did not. Each is a thread here.
+// Runs three ranks as threads. Returns why each of them failed; "" for a rank that did not.
 std::vector<std::string> Failures(const std::function<void(RankGroup&)>& work) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::string> failures(3);
@@ -39,7 +39,7 @@ std::vector<std::string> Failures(const std::function<void(RankGroup&)>& work) {
       } catch (const RunFailure& failure) {
         failures[static_cast<size_t>(rank)] = failure.message;
       }
-      ranks.Await();  // No rank leaves while another still works.
+      ranks.Await();  // No rank leaves while another is working.
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 constexpr SharedMemory::Size kSize{.ranks = 2, .counters = 3, .bytes = 10000};
 constexpr std::chrono::minutes kLong{5};
 
-// Starts a process for rank 1; its exit code is the result of `work`.
+// Starts a process for rank 1, which exits with the result of `work`.
 pid_t Fork(const SharedMemory::Address& address, const std::function<int(SharedMemory&)>& work) {
   const pid_t child = fork();
   if (child != 0) return child;
@@ -71,7 +71,7 @@ TEST(SharedMemoryTest, AKilledProcessHasEnded) {
   kill(child, SIGKILL);
   EXPECT_EQ(memory->Await(1, 0, 2, kLong, {}), "has ended");
   EXPECT_EQ(ExitOf(child), -SIGKILL);
-  // Its last message counts, although it was killed.
+  // Its last message is received although it was killed.
   EXPECT_EQ(memory->Await(1, 0, 1, kLong, {}), "");
 }
 

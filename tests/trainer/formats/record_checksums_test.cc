@@ -18,7 +18,7 @@ TEST(ChecksumsTest, AreTheStandardsOwn) {
 }
 
 TEST(ChecksumsTest, OfManyPiecesAreThoseOfTheWhole) {
-  // Expected values: the checksums of a million a's by zlib and by a table of the polynomial.
+  // Expected: the checksums of a million times "a" by zlib and by a table of the polynomial.
   const std::string million(1000000, 'a');
   const Checksums sums = ChecksumsOf(million.data(), million.size());
   EXPECT_EQ(sums.crc32, 0xDC25BFBCu);

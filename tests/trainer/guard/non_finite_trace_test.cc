@@ -27,7 +27,7 @@ TEST(NonFiniteTraceTest, FollowsTheBackwardPass) {
   EXPECT_EQ(trace.found(), "head (aten::div)");
 }
 
-// Checkpoints are written, and batches are built, while a step is diagnosed.
+// Checkpoints and batches are created by other threads while a step is diagnosed.
 TEST(NonFiniteTraceTest, LeavesOtherThreadsAlone) {
   absl::Notification begun;
   absl::Notification ended;

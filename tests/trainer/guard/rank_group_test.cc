@@ -132,7 +132,7 @@ TEST(RankGroupTest, ASecondProcessOfOneRankIsRefused) {
       FailureOf([&] { RankGroup(PlaceOf(1, 2), store); }),
       HasSubstr("rank 1 of 2 cannot join the others: another process already has this rank; "
                 "use a separate MASTER_PORT for each launch"));
-  // The group goes on.
+  // The group can still be used.
   ranks.Await();
   other.join();
 }

@@ -18,7 +18,7 @@
 namespace genesis {
 namespace {
 
-// The operator as a program calls it, LibTorch's own, and the same in double precision by autograd.
+// An operator in three versions: the program's, LibTorch's, and autograd in double precision.
 struct Activation {
   std::string name;
   std::function<at::Tensor(const at::Tensor&)> value;
@@ -50,11 +50,11 @@ double Error(const at::Tensor& found, const at::Tensor& exact) {
   return (found.to(at::kDouble) - exact).abs().max().item<double>();
 }
 
-// Typical values of a model, and some at which e^x is not finite.
+// Returns typical values of a model, and some for which e^x is not finite.
 at::Tensor Inputs(at::IntArrayRef sizes) { return at::randn(sizes) * 4; }
 
-// Tensors dense in each order of memory, one that is not dense, one shorter than a vector, and one
-// longer than a thread's share.
+// Returns tensors that are dense in each memory format, one that is not dense, one shorter than a
+// vector, and one larger than a thread's share.
 std::vector<at::Tensor> Layouts() {
   return {Inputs({1}),
           Inputs({15}),
@@ -115,7 +115,7 @@ TEST_P(ActivationsTest, KeepWhatIsNotFiniteInItsPlace) {
     EXPECT_TRUE(at::equal(value.isnan(), input.isnan()));
     const at::Tensor slope = GetParam().gradient(gradient, input);
     EXPECT_TRUE(at::equal(slope.isfinite(), input.isfinite() & gradient.isfinite()));
-    // The limits, as far as BF16 distinguishes them from 0.
+    // For large absolute values, the results must be the limits, up to rounding.
     const at::Tensor far = at::tensor({-1e4f, 1e4f}).to(type);
     EXPECT_TRUE(at::allclose(GetParam().value(far), far.clamp_min(0)));
     EXPECT_TRUE(
@@ -131,7 +131,7 @@ TEST_P(ActivationsTest, AreTheSameForAnyNumberOfThreads) {
   const at::Tensor value = GetParam().value(input);
   const at::Tensor slope = GetParam().gradient(gradient, input);
   at::set_num_threads(3);
-  // LibTorch's own computes the last elements of a thread differently.
+  // LibTorch's own operator computes the last elements of a thread's share differently.
   const double most = HasAvx512() ? 0 : 1e-5;
   EXPECT_TRUE(at::allclose(GetParam().value(input), value, most, most));
   EXPECT_TRUE(at::allclose(GetParam().gradient(gradient, input), slope, most, most));

@@ -34,12 +34,12 @@ struct Shape {
   int64_t examples, heads, queries, keys, width;
 };
 
-// The results of a forward pass, and the incoming gradient.
+// The tensors of a forward pass, and the gradient of its output.
 struct Pass {
   at::Tensor gradient, query, key, value, out, logsumexp;
 };
 
-// Returns heads in the layout of a model: heads of one example beside each other.
+// Returns heads in a model's memory layout: the heads of one position are adjacent.
 at::Tensor Heads(const Shape& shape, int64_t length) {
   return at::randn({shape.examples, length, shape.heads, shape.width}).transpose(1, 2);
 }
@@ -73,7 +73,7 @@ at::Tensor Scores(const at::Tensor& query, const at::Tensor& key, bool causal,
                             -std::numeric_limits<double>::infinity());
 }
 
-// Computes the gradients by autograd, in double precision, from the plain formula.
+// Returns the gradients computed by autograd in double precision from the plain formula.
 std::array<at::Tensor, 3> Exact(const Pass& pass, bool causal,
                                 std::optional<double> scale = std::nullopt) {
   const auto leaf = [](const at::Tensor& t) { return t.to(at::kDouble).detach().requires_grad_(); };
@@ -91,13 +91,13 @@ double RelativeError(const at::Tensor& found, const at::Tensor& exact) {
 
 const std::vector<Shape> kShapes = {
     {4, 6, 128, 128, 64},  // Several heads in parallel.
-    {1, 3, 600, 600, 32},  // One head at a time, the last block of which is partial.
+    {1, 3, 600, 600, 32},  // One head at a time, with a partial last block.
     {2, 3, 200, 333, 96},  // More keys than queries.
-    {1, 1, 8, 8, 16},      // Passed on to LibTorch.
-    {1, 1, 800, 800, 64},  // Passed on too, because of its length.
+    {1, 1, 8, 8, 16},      // Handled by LibTorch.
+    {1, 1, 800, 800, 64},  // Also handled by LibTorch, because of its length.
 };
 
-// Computes the gradients by autograd's formula for the forward pass.
+// Returns output and logsumexp of the plain formula in double precision.
 std::pair<at::Tensor, at::Tensor> ExactForward(const Pass& pass, bool causal) {
   const at::Tensor scores = Scores(pass.query.to(at::kDouble), pass.key.to(at::kDouble), causal);
   return {at::matmul(at::softmax(scores, 3), pass.value.to(at::kDouble)), at::logsumexp(scores, 3)};
@@ -135,7 +135,7 @@ TEST_F(AttentionTest, KeepsWhatIsNotFiniteInItsOwnQueries) {
     pass.query = pass.query.clone();
     pass.key = pass.key.clone();
     pass.query[1][2][5][7] = NAN;
-    pass.key[3][0][100][7] = NAN;  // Seen by 28 queries.
+    pass.key[3][0][100][7] = NAN;  // Attended to by 28 queries.
     const at::Tensor finite = at::scaled_dot_product_attention(pass.query, pass.key, pass.value, {},
                                                                0, /*is_causal=*/true)
                                   .isfinite()
@@ -218,7 +218,7 @@ TEST_F(AttentionGradientTest, IsWhatAutogradTakes) {
   EXPECT_TRUE(at::equal(value.grad(), expected[2]));
 }
 
-// Compiled steps expect this layout.
+// The memory layout that compiled steps expect.
 TEST_F(AttentionGradientTest, LiesInMemoryAsThatOfLibTorch) {
   const Pass pass = Forward(kShapes[0], at::kFloat, true);
   const auto [query, key, value] = at::cpu::_scaled_dot_product_flash_attention_for_cpu_backward(

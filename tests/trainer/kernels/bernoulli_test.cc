@@ -13,7 +13,7 @@
 namespace genesis {
 namespace {
 
-// Draws like LibTorch, one number after the other, in the order of memory.
+// Draws numbers as LibTorch does, one after another in memory order.
 std::vector<double> Reference(at::CPUGeneratorImpl* numbers, double probability, int64_t count) {
   std::vector<double> drawn;
   at::bernoulli_distribution<double> distribution(probability);
@@ -29,7 +29,7 @@ class BernoulliTest : public testing::Test {
     if (!HasAvx2()) GTEST_SKIP() << "needs AVX2";
   }
 
-  // Sets both generators to the same state, some numbers after the seed.
+  // Seeds both generators equally and draws `ahead` numbers from each.
   void Seed(uint64_t seed, int ahead) {
     for (at::Generator* const each : {&ours_, &theirs_}) {
       *each = at::detail::createCPUGenerator(seed);
@@ -45,7 +45,7 @@ class BernoulliTest : public testing::Test {
     EXPECT_EQ(std::vector<double>(found.const_data_ptr<double>(),
                                   found.const_data_ptr<double>() + found.numel()),
               expected);
-    // The next numbers are the same, whichever implementation drew these.
+    // The next numbers must be the same, whichever implementation drew these.
     EXPECT_EQ(ours_.get<at::CPUGeneratorImpl>()->random64(), theirs->random64());
   }
 
@@ -91,7 +91,7 @@ TEST_F(BernoulliTest, GapsAndOtherTypesStayWithLibTorch) {
   EXPECT_THROW(Bernoulli(any, 1.5, ours_), c10::Error);
 }
 
-// Same as LibTorch's own operators on a processor with equal masks.
+// Dropout and bernoulli must draw the same masks before and after UseOwnKernels.
 TEST_F(BernoulliTest, IsWhatDropoutDraws) {
   const auto masks = [] {
     torch::manual_seed(3);

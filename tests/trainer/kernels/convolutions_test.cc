@@ -36,7 +36,7 @@ const std::vector<Kind> kKinds = {
     {8, 16, 4, 1, 1, 0, false, true, true},    {8, 6, 1, 2, 2, 0, true, false, true},
 };
 
-// Operands of a layer and of its gradient.
+// The operands of a layer and the gradient of its output.
 struct Layer {
   at::Tensor input, weight, out_gradient;
   std::optional<at::Tensor> bias;
@@ -83,7 +83,7 @@ void ExpectNear(const at::Tensor& found, const at::Tensor& exact, at::ScalarType
   ASSERT_EQ(found.scalar_type(), type);
   ASSERT_EQ(found.sizes(), exact.sizes());
   const double error = ((found.to(at::kDouble) - exact).norm() / exact.norm()).item<double>();
-  // BF16: an average error of 0.17 % per number if rounded once; LibTorch's own may round more.
+  // A BF16 result that is rounded once has an average error of 0.17 %; LibTorch's may have more.
   const double bf16 = MultipliesBf16InFp32() ? 2e-3 : 1e-2;
   EXPECT_LE(error, type == at::kFloat ? 1e-6 : bf16);
 }
@@ -125,7 +125,7 @@ TEST_F(ConvolutionsTest, AreDifferentiatedByAutograd) {
   EXPECT_TRUE(at::equal(weight.grad(), Backward(kKinds[0], layer, {false, true, false})[1]));
 }
 
-// Wraps a tensor as compiled steps pass it.
+// Wraps a tensor as compiled steps do.
 AtenTensorHandle Handle(at::Tensor* tensor) {
   return torch::aot_inductor::tensor_pointer_to_tensor_handle(tensor);
 }
@@ -160,15 +160,15 @@ TEST_F(ConvolutionsTest, ThoseOfCompiledStepsAreTheSame) {
   EXPECT_TRUE(at::equal(*Owned(to_weight), expected[1]));
   EXPECT_TRUE(at::equal(*Owned(to_bias), expected[2]));
 
-  // A call that LibTorch refuses is an error code there, not an exception.
+  // If LibTorch refuses a call, the C interface returns an error code and does not throw.
   EXPECT_EQ(aoti_torch_cpu_convolution(Handle(&layer.input), Handle(&layer.weight), nullptr,
                                        stride.data(), 2, padding.data(), 2, stride.data(), 2, 0,
                                        none.data(), 2, 3, &made),
             AOTI_TORCH_FAILURE);
 }
 
-// oneDNN has loops for the result and the gradient of the input, so each is computed by the faster
-// library.
+// oneDNN is used for the result and the gradient of the input, and own loops for the gradient of
+// the weights, so that each is computed by the faster implementation.
 TEST_F(ConvolutionsTest, ThoseOfCompiledStepsSumGradientsOfChannelsByThemselves) {
   if (!HasAvx2()) GTEST_SKIP() << "needs AVX2";
   const Kind kind = {16, 16, 16, 7, 1, 3, false, true, true};

@@ -16,7 +16,7 @@
 namespace genesis {
 namespace {
 
-// A layer of one or two dimensions; sizes are per dimension.
+// A convolution in one or two dimensions. Sizes are given per dimension.
 struct Layer {
   at::Tensor input, weight;
   std::optional<at::Tensor> bias;
@@ -71,7 +71,7 @@ void ExpectNear(const at::Tensor& found, const at::Tensor& exact, double most) {
   EXPECT_LE((found.to(at::kDouble) - exact).norm().item<double>(), most * size + 1e-12);
 }
 
-// Returns the strides of dimensions larger than one.
+// Returns the strides of dimensions larger than 1, which are the only ones that matter.
 std::vector<int64_t> StridesThatCount(const at::Tensor& tensor) {
   std::vector<int64_t> strides;
   for (int64_t i = 0; i < tensor.dim(); ++i) {
@@ -149,7 +149,7 @@ TEST_F(DepthwiseConvolutionTest, IsSoForRowsAlone) {
   }
 }
 
-// Maps that are split into bands of rows, because they do not fit a tile.
+// Large maps are split into bands of rows, because they do not fit a tile.
 TEST_F(DepthwiseConvolutionTest, IsSoForLargeMaps) {
   ExpectAsLibTorch(Make({1, 16, 150, 130}, {7, 7}, 1, 3));
   ExpectAsLibTorch(Make({1, 9, 160, 161}, {5, 5}, 2, 2, 1, /*channels_last=*/false));
@@ -232,7 +232,7 @@ TEST_F(DepthwiseConvolutionTest, LeavesOthersToLibTorch) {
   EXPECT_FALSE(gains(layer, false, 8));
   EXPECT_FALSE(gains(layer.As(at::kDouble), false, 16));
   Layer other = layer;
-  other.weight = at::randn({32, 1, 3, 3});  // Two per channel.
+  other.weight = at::randn({32, 1, 3, 3});  // Two output channels per input channel.
   EXPECT_FALSE(gains(other, false, 16));
   other = layer;
   other.stride = {1};
@@ -241,7 +241,7 @@ TEST_F(DepthwiseConvolutionTest, LeavesOthersToLibTorch) {
   other.input = at::randn({0, 16, 2, 2});
   EXPECT_FALSE(gains(other, false, 16));
   other = layer;
-  other.padding = {0, 0};  // The kernel does not fit.
+  other.padding = {0, 0};  // The kernel is larger than the input.
   EXPECT_FALSE(gains(other, false, 16));
   EXPECT_FALSE(gains(Make({2, 4, 2, 2}, {3, 3}, 1, 1), false, 4));
 }

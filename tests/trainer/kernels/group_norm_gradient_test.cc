@@ -32,7 +32,7 @@ struct Pass {
   at::Tensor gradient, input, weight, mean, rstd;
 };
 
-// Weights stay FP32 under autocast, and so do mean and rstd.
+// Runs a forward pass. Weights stay FP32 under autocast, and so do mean and rstd.
 Pass Forward(const Shape& shape, at::ScalarType type,
              at::MemoryFormat format = at::MemoryFormat::ChannelsLast) {
   Pass pass;
@@ -86,7 +86,7 @@ const std::vector<Shape> kShapes = {
     {2, 256, 16, 16, 8},  // Wider groups.
     {1, 48, 33, 7, 3},    // One group per vector, and pixels that do not divide evenly.
     {3, 16, 1, 1, 16},    // One channel per group.
-    {2, 32, 5, 5, 1},    {2, 24, 9, 9, 4},  // Passed on to LibTorch.
+    {2, 32, 5, 5, 1},    {2, 24, 9, 9, 4},  // Handled by LibTorch.
 };
 
 TEST_F(GroupNormGradientTest, IsThatOfDoublePrecision) {
@@ -100,7 +100,7 @@ TEST_F(GroupNormGradientTest, IsThatOfDoublePrecision) {
       for (size_t i = 0; i < found.size(); ++i) {
         EXPECT_EQ(found[i].scalar_type(), of_libtorch[i].scalar_type());
         EXPECT_EQ(found[i].strides(), of_libtorch[i].strides());
-        // The gradient of a group with one pixel is only rounding.
+        // The gradient of a group with one pixel is only rounding error.
         if (exact[i].norm().item<double>() < 1e-2) continue;
         EXPECT_LE(RelativeError(found[i], exact[i]),
                   std::max(most, 1.1 * RelativeError(of_libtorch[i], exact[i])))
@@ -113,7 +113,7 @@ TEST_F(GroupNormGradientTest, IsThatOfDoublePrecision) {
 TEST_F(GroupNormGradientTest, MakesOnlyWhatIsWanted) {
   const Pass pass = Forward(kShapes[1], at::kFloat);
   const auto all = Gradients(kOfProgram, pass);
-  // LibTorch's own crashes if the gradient of channels_last maps is not requested.
+  // LibTorch's own crashes if the input gradient of channels_last maps is not requested.
   const size_t count = HasAvx512() ? all.size() : 1;
   for (size_t i = 0; i < count; ++i) {
     std::array<bool, 3> wanted = {};
@@ -137,7 +137,7 @@ TEST_F(GroupNormGradientTest, OtherLayoutsAndNoWeightStayWithLibTorch) {
   EXPECT_TRUE(at::equal(input(GroupNormGradient), input(kOfLibTorch)));
 }
 
-// is_contiguous reports both layouts for them.
+// For maps of one pixel, is_contiguous returns true for both memory formats.
 TEST_F(GroupNormGradientTest, ContiguousMapsOfOnePixelStayWithLibTorch) {
   const Pass pass = Forward({6, 512, 1, 1, 1}, at::kFloat, at::MemoryFormat::Contiguous);
   const auto found = Gradients(GroupNormGradient, pass);
@@ -156,7 +156,7 @@ TEST_F(GroupNormGradientTest, TakesAGradientOfAnotherLayout) {
 
 TEST_F(GroupNormGradientTest, KeepsWhatIsNotFiniteInItsOwnGroup) {
   Pass pass = Forward(kShapes[0], at::kBFloat16);
-  pass.gradient[5][10][3][4] = NAN;  // An element of the second group of eight.
+  pass.gradient[5][10][3][4] = NAN;  // In the second group of eight channels.
   const at::Tensor finite = Gradients(kOfProgram, pass)[0].isfinite().flatten(2).all(2);
   EXPECT_EQ(finite.logical_not().sum().item<int64_t>(), 8);
   EXPECT_FALSE(finite[5].slice(0, 8, 16).any().item<bool>());

@@ -20,7 +20,7 @@ class MatrixProductsTest : public testing::Test {
   }
 };
 
-// Expects at most the error of a sum of this many products in FP32.
+// Expects at most the error of an FP32 sum of `products` products.
 void ExpectNear(const at::Tensor& found, const at::Tensor& exact, int64_t products) {
   ASSERT_EQ(found.sizes(), exact.sizes());
   EXPECT_TRUE(found.is_contiguous());
@@ -29,7 +29,7 @@ void ExpectNear(const at::Tensor& found, const at::Tensor& exact, int64_t produc
   EXPECT_LE(error, 1e-6 * static_cast<double>(products));
 }
 
-// Expects a sum in FP32, rounded to BF16 once; LibTorch's own may round in between.
+// Expects an FP32 sum rounded to BF16 once; LibTorch's own may also round in between.
 void ExpectRounded(const at::Tensor& found, const at::Tensor& exact, int64_t products) {
   ASSERT_EQ(found.sizes(), exact.sizes());
   ASSERT_EQ(found.scalar_type(), at::kBFloat16);
@@ -40,7 +40,7 @@ void ExpectRounded(const at::Tensor& found, const at::Tensor& exact, int64_t pro
   EXPECT_TRUE((error <= exact.abs() * rounding + sums).all().item<bool>()) << error.max();
 }
 
-// Returns matrices with all strides that occur in a step, and some that do not.
+// Returns matrices with all strides that occur in a step, and with some that do not.
 std::vector<at::Tensor> LayoutsOf(int64_t rows, int64_t columns) {
   return {at::randn({rows, columns}), at::randn({columns, rows}).t(),
           at::randn({rows, columns + 3}).narrow(1, 2, columns),
@@ -103,7 +103,7 @@ TEST_F(MatrixProductsTest, AreWrittenWhereTheyAreWanted) {
   const at::Tensor addend = at::randn({300});
   const at::Tensor product = at::mm(left, right);
   const at::Tensor sum = at::addmm(addend, left, right);
-  // Outputs that oneDNN can write, and others.
+  // Outputs that oneDNN can write to, and others.
   for (at::Tensor out : {at::full({256, 300}, NAN), at::full({300, 256}, NAN).t()}) {
     at::mm_out(out, left, right);
     EXPECT_TRUE(at::allclose(out, product, 1e-5, 1e-4));
@@ -138,7 +138,7 @@ TEST_F(MatrixProductsTest, ThoseOfCompiledStepsAreTheSame) {
                                        handle(&rights), 1, 1),
             AOTI_TORCH_SUCCESS);
   EXPECT_TRUE(at::equal(outs, at::baddbmm(addends, lefts, rights)));
-  // A call that LibTorch refuses is an error code there, not an exception.
+  // If LibTorch refuses a call, the C interface returns an error code and does not throw.
   EXPECT_EQ(aoti_torch_cpu_mm_out(handle(&out), handle(&left), handle(&left)), AOTI_TORCH_FAILURE);
 }
 

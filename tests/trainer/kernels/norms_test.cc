@@ -22,7 +22,7 @@ class NormsTest : public testing::Test {
   }
 };
 
-// Tensors of one part, of many, of none, of other orders of memory, and one that is not dense.
+// Returns tensors of one part, many parts or none, in several memory formats; one is not dense.
 std::vector<at::Tensor> Tensors() {
   return {
       at::randn({1}),          at::randn({}),
@@ -41,7 +41,7 @@ TEST_F(NormsTest, AreThoseOfDoublePrecision) {
       EXPECT_EQ(norms[i].scalar_type(), at::kFloat);
       EXPECT_EQ(norms[i].dim(), 0);
       const double exact = tensors[i].to(at::kDouble).norm().item<double>();
-      // LibTorch's own sums a whole tensor in FP32.
+      // LibTorch's own norm sums a whole tensor in FP32.
       EXPECT_NEAR(norms[i].item<double>(), exact, (HasAvx512() ? 1e-6 : 1e-5) * exact) << i;
     }
   }
@@ -70,7 +70,7 @@ TEST_F(NormsTest, OtherOrdersTypesAndLayoutsStayWithLibTorch) {
   expect_same(2);
   tensors[1] = at::randn({5}, at::kDouble);
   expect_same(2);
-  tensors[1] = at::randn({5}).to(at::kBFloat16);  // Its norm is BF16 by default.
+  tensors[1] = at::randn({5}).to(at::kBFloat16);  // Its norm would be BF16 by default.
   expect_same(2);
   EXPECT_TRUE(Norms(std::vector<at::Tensor>{}, 2, {}).empty());
 }

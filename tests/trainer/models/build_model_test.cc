@@ -1,4 +1,4 @@
-// Each kind of model of a job file has a builder.
+// Tests that each kind of model in job files has a builder.
 #include "trainer/models/build_model.h"
 #include "config/job/job_spec.h"
 #include "config/job/model_kinds.h"
@@ -17,7 +17,7 @@ TEST(BuildModelTest, HasABuilderForEachKind) {
     training::v1::ModelSpec::GetReflection()->MutableMessage(spec.mutable_model(), field);
     const absl::Status status =
         BuildModel(WithDefaults(spec, LossScaleSettings()), dataset).status();
-    // The dataset does not match it; the test is only that its builder is called.
+    // The dataset does not match the model, so only test that its builder is called.
     EXPECT_EQ(status.message().find("give it one kind of model"), std::string::npos)
         << kind.name() << ": " << status;
   }

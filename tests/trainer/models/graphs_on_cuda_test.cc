@@ -41,7 +41,7 @@ TEST_F(GraphsOnCudaTest, DevicesAndOperatorsAreThoseOfCuda) {
   Write();
   const auto graphs = GraphsOnCuda::Make(file_);
   ASSERT_TRUE(graphs.ok()) << graphs.status();
-  // The worker's reader follows no links, such as those of /proc.
+  // The worker's reader does not follow links, such as those in /proc.
   const std::string copy = folder_.path() + "/copy.pt2";
   std::filesystem::copy_file(graphs->path(), copy);
   const auto archive = ZipArchive::Open(copy);

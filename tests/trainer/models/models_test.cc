@@ -15,8 +15,8 @@ using training::v1::JobSpec;
 
 constexpr int64_t kExamples = 24;
 
-// Returns transitions, or rollouts of `steps`, whose change and reward follow from observation and
-// action.
+// Returns transitions, or rollouts of `steps` steps, whose change and reward follow from
+// observation and action.
 std::vector<std::pair<std::string, torch::Tensor>> Transitions(int64_t steps) {
   torch::manual_seed(11);
   std::map<std::string, std::vector<torch::Tensor>> rows;
@@ -143,8 +143,8 @@ JobSpec TransformerJob(bool untied) {
   return spec;
 }
 
-// Returns sequences that count upwards from a random start, so that every token except the first is
-// predictable.
+// Returns sequences that count upwards from a random number, so that all tokens except
+// the first are predictable.
 MemoryDataset Counting() {
   torch::manual_seed(2);
   const torch::Tensor start = torch::randint(11, {kExamples, 1}, torch::kLong);
@@ -183,7 +183,7 @@ TEST(TransformerTest, BeginsAsGpt2Does) {
     EXPECT_NEAR(Value(weight.std()), residual ? 0.01 : 0.02, 0.002) << name;
   }
   const Batch all = Counting().Rows(0, kExamples);
-  // Nearly uniform probabilities over the eleven tokens.
+  // The probabilities of the eleven tokens are nearly uniform.
   EXPECT_NEAR(Metric(model->Evaluate(all), "loss") / kExamples, std::log(11.0), 0.2);
 }
 
@@ -191,12 +191,12 @@ TEST(TransformerTest, SeesNoTokenThatIsYetToCome) {
   const MemoryDataset dataset = Counting();
   const auto model = Build(TransformerJob(false), dataset);
   Batch batch = dataset.Rows(0, 4);
-  // The last position has no loss, so a change there has an effect only if an earlier one sees it.
+  // The last position has no loss, so changing it matters only if earlier positions can see it.
   batch.fields["tokens"] = batch.at("tokens").clone();
   batch.fields["tokens"].select(1, 8).fill_(-100);
   const auto loss_after_change_at = [&](int64_t position) {
     const torch::NoGradGuard no_grad;
-    // Changes only a part of the row, because the norm removes an equal change of all columns.
+    // Change only a part of the row, because the norm removes an equal change of all columns.
     torch::Tensor row = model->parameters()[1].second[position].slice(0, 0, 16);
     row.add_(1);
     const double loss = Value(model->Loss(batch, std::nullopt));
@@ -240,7 +240,7 @@ JobSpec RadioUnetJob(bool vae) {
   return spec;
 }
 
-// Returns maps with one bright spot; the condition shows its position.
+// Returns maps with one bright spot, whose position the condition shows.
 MemoryDataset Maps(bool condition) {
   torch::manual_seed(4);
   torch::Tensor spots = torch::zeros({kExamples, 1, 8, 8});
@@ -251,7 +251,7 @@ MemoryDataset Maps(bool condition) {
   return MemoryDataset({{"image", maps}, {"condition", torch::cat({spots, spots * 0.5}, 1)}});
 }
 
-// Layers that start at zero pass no gradient, so their weights are changed.
+// Changes the weights, because layers initialized with zeros pass no gradient.
 void Disturb(const Model& model) {
   const torch::NoGradGuard no_grad;
   torch::manual_seed(9);
@@ -272,9 +272,9 @@ TEST(RadioUnetTest, KeepsWhatEveryModelPromises) {
   }
 }
 
-// Strides of one channel or one pixel fit both layouts, and a convolution uses the layout suggested
-// by its weight and its map: if the first one suggested none, all maps of its resolution would be
-// copied from one layout to the other and back.
+// Strides of one channel or one pixel fit both memory formats, and a convolution uses the format
+// that its weight and its map suggest. If the first map suggested none, all maps of its resolution
+// would be copied from one format to the other and back.
 TEST(RadioUnetTest, KeepsConvolutionsInChannelsLast) {
   const auto channels_last = [](const torch::Tensor& tensor) {
     return tensor.suggest_memory_format() == torch::MemoryFormat::ChannelsLast;
@@ -300,7 +300,7 @@ TEST(RadioUnetTest, KeepsConvolutionsInChannelsLast) {
 TEST(RadioUnetTest, BeginsByPredictingNoNoise) {
   const MemoryDataset dataset = Maps(true);
   const auto model = Build(RadioUnetJob(false), dataset);
-  // The variance of the noise.
+  // The loss is the variance of the noise.
   EXPECT_NEAR(Metric(model->Evaluate(dataset.Rows(0, kExamples)), "loss") / kExamples, 1, 0.1);
   EXPECT_THAT(Names(model->buffers()), ElementsAre("alphas_cumprod"));
   const torch::Tensor signal = model->buffers()[0].second;

@@ -33,22 +33,22 @@ OptimizerSpec Spec(training::v1::OptimizerKind kind) {
   training::v1::JobSpec job;
   job.mutable_optimizer()->set_kind(kind);
   if (kind == training::v1::OPTIMIZER_KIND_SGD) job.mutable_optimizer()->set_momentum(0.9);
-  job.mutable_optimizer()->set_learning_rate(1);  // Steps set their rate.
+  job.mutable_optimizer()->set_learning_rate(1);  // Steps set the rate.
   return WithDefaults(job, LossScaleSettings()).optimizer();
 }
 
 const torch::Tensor kOne = torch::ones({});
 const torch::Tensor kZero = torch::zeros({});
 
-// The interface of torch::optim: an optimizer of some tensors, with one divisor and one factor for
-// all.
+// An interface like torch::optim's: an optimizer of some tensors, with one gradient scale and one
+// learning rate for all.
 class Updates {
  public:
   Updates(std::vector<torch::Tensor> weights, const OptimizerSpec& spec, OptimizerShare share = {})
       : groups_(Groups(weights, spec)),
         optimizer_(std::move(weights), spec, groups_.optimizer, std::move(share)) {}
 
-  // `rate` is the learning rate of every group.
+  // `rate` is the learning rate of all groups.
   void Step(const std::vector<torch::Tensor>& gradients, const Optimizer::RateFactor& rate,
             const torch::Tensor& grad_scale, const torch::Tensor& found_inf) {
     const std::vector<at::Tensor> scales(groups_.optimizer.size(), grad_scale);
@@ -100,7 +100,7 @@ TEST_P(OptimizerKindTest, TakesALearningRateThatOnlyTheDeviceKnows) {
   EXPECT_TRUE(torch::equal(a, b));
 }
 
-// Same as optimizers of several processes in shared memory.
+// Like the optimizers of several processes in shared memory.
 TEST_P(OptimizerKindTest, PartsOfAnUpdateAreTheWholeToTheBit) {
   const auto make = [] {
     torch::manual_seed(4);
@@ -113,7 +113,7 @@ TEST_P(OptimizerKindTest, PartsOfAnUpdateAreTheWholeToTheBit) {
     const std::vector<torch::Tensor> weights = make();
     const std::vector<torch::Tensor> expected = make();
     Updates whole(expected, Spec(GetParam()));
-    // Memory of the state: the first creates it, and all share it.
+    // Memory of the state, which the first optimizer creates and all share.
     std::vector<torch::Tensor> memory;
     std::vector<std::unique_ptr<Updates>> updates;
     for (int part = 0; part < parts; ++part) {
@@ -151,7 +151,7 @@ TEST_P(OptimizerKindTest, PartsOfAnUpdateAreTheWholeToTheBit) {
   }
 }
 
-// Memory is traversed linearly, so all four tensors of a parameter must have the same order.
+// Updates traverse memory linearly, so all four tensors of a parameter must use the same order.
 TEST_P(OptimizerKindTest, TakesParametersAndGradientsOfAnyMemoryOrder) {
   const auto train = [&](at::MemoryFormat of_weight, at::MemoryFormat of_gradient) {
     torch::manual_seed(4);
@@ -189,7 +189,7 @@ TEST_P(OptimizerKindTest, LeavesAParameterWithoutAGradientAsItIs) {
   EXPECT_LT(both[0][0].item<float>(), 1);
   const OptimizerState state = optimizer.state();
   for (const auto& [name, tensor] : state.parameters[1]) EXPECT_FALSE(tensor.any().item<bool>());
-  // Its first update is its step 1, and an update without gradients is not a step.
+  // Its first update is its step 1. An update without gradients does not count as a step.
   optimizer.Step({torch::ones({2, 2}), torch::ones({3})}, 0.1, kOne, kZero);
   alone.Step({torch::ones({3})}, 0.1, kOne, kZero);
   optimizer.Step({{}, {}}, 0.1, kOne, kZero);
@@ -230,7 +230,7 @@ TEST(ScheduleTest, WarmsUpAndDecaysToItsEnd) {
     EXPECT_DOUBLE_EQ(schedule.LearningRate(0), 0.25);
     EXPECT_DOUBLE_EQ(schedule.LearningRate(3), 1);
     EXPECT_DOUBLE_EQ(schedule.LearningRate(4), 1);
-    EXPECT_DOUBLE_EQ(schedule.LearningRate(9), 0.6);  // Half way.
+    EXPECT_DOUBLE_EQ(schedule.LearningRate(9), 0.6);  // Halfway.
     EXPECT_DOUBLE_EQ(schedule.LearningRate(14), 0.2);
     EXPECT_DOUBLE_EQ(schedule.LearningRate(99), 0.2);
   }
@@ -252,7 +252,7 @@ TEST(ScheduleTest, GoesInStraightLinesBetweenThePointsOfATable) {
   for (const auto& [step, factor] : wanted) EXPECT_DOUBLE_EQ(schedule.Factor(step), factor) << step;
 }
 
-// A job with these groups and parameters, whose dimensions follow from the names.
+// Tests GroupParameters with parameters whose dimensions follow from their names.
 class ParameterGroupsTest : public testing::Test {
  protected:
   ParameterGroupsTest() {
@@ -271,7 +271,7 @@ class ParameterGroupsTest : public testing::Test {
     for (const std::string& pattern : patterns) group.add_parameters(pattern);
     return group;
   }
-  // Returns "rate decay: numbers" of each group.
+  // Returns "rate decay: numbers" for each group.
   std::vector<std::string> Divided() const {
     const absl::StatusOr<ParameterGroups> groups = GroupParameters(job_, parameters_);
     if (!groups.ok()) return {std::string(groups.status().message())};
@@ -352,7 +352,7 @@ TEST_F(ParameterGroupsTest, AreClippedByTheirOwnNorm) {
   const ParameterGroups groups = *GroupParameters(job_, parameters_);
   ASSERT_THAT(groups.optimizer, SizeIs(4)) << "encoder.0.weight; head's two; encoder.0.bias";
   const GradientClipping clipping(groups, at::kCPU);
-  // Scaled by 8: the norms are 4, 16, 3 and 4.
+  // The gradients are scaled by 8; their norms are 4, 16, 3 and 4.
   const torch::Tensor scale = torch::full({}, 8.0f);
   const torch::Tensor norms = torch::tensor({4.0f, 16.0f, 3.0f, 4.0f}) * scale;
   std::vector<float> divisors;
@@ -378,7 +378,7 @@ TEST(MasterWeightsTest, KeepWhatReducedPrecisionRounds) {
   MasterWeights weights({weight});
   weights.SetFormat(at::kBFloat16);
   EXPECT_EQ(weight.scalar_type(), at::kBFloat16);
-  // 1 + 2^-12 is lost in BF16, but kept by the master.
+  // Adding 2^-12 to 1 is lost in BF16, but kept in the master weight.
   for (int i = 0; i < 2; ++i) {
     weights.masters()[0].add_(std::ldexp(1.0, -12));
     weights.Publish();
@@ -386,7 +386,7 @@ TEST(MasterWeightsTest, KeepWhatReducedPrecisionRounds) {
   }
   weights.SetFormat(at::kFloat);
   EXPECT_EQ(weight.item<float>(), 1 + std::ldexp(1.0f, -11));
-  // In FP32 both are the same tensor again.
+  // In FP32, weight and master are the same tensor again.
   weights.masters()[0].fill_(3);
   EXPECT_EQ(weight.item<float>(), 3);
 }
@@ -396,7 +396,7 @@ TEST(MasterWeightsTest, SumsMicroBatchesInFp32) {
   MasterWeights weights({weight});
   weights.SetFormat(at::kBFloat16);
   weights.BeginStep();
-  for (const double factor : {256.0, 1.0, 1.0, 1.0}) {  // 257 is not a BF16 number.
+  for (const double factor : {256.0, 1.0, 1.0, 1.0}) {  // 257 is not representable in BF16.
     (weight * factor).sum().backward();
     weights.Accumulate();
   }
@@ -435,7 +435,7 @@ GradScalerOptions Every3(double initial_scale) {
   return options;
 }
 
-// Returns the scale after each step of a script of overflows.
+// Returns the scale after each step, where `overflows` has 1 for an overflow.
 std::vector<double> Scales(const GradScalerOptions& options, const std::vector<int>& overflows) {
   GradScaler scaler(options, at::kCPU);
   std::vector<double> scales;
@@ -468,7 +468,7 @@ TEST(GradScalerTest, StaysWithinItsBounds) {
 TEST(GradScalerTest, WaitsForSeveralOverflowsWithHysteresis) {
   GradScalerOptions options = Every3(64);
   options.hysteresis = 2;
-  // Refilled by a clean step: only the second of two in a row counts, and each after it.
+  // A clean step resets the count: only the second overflow in a row counts, and each after it.
   EXPECT_THAT(Scales(options, {1, 0, 1, 1, 1, 0, 1}),
               testing::ElementsAre(64, 64, 64, 32, 16, 16, 16));
 }

@@ -37,7 +37,7 @@ TEST(PolicyTest, GoesDownTheListAndUpAgainAfterCleanSteps) {
   ASSERT_EQ(policy.Promotion(), kMixedBf16);
   policy.Promote();
   EXPECT_EQ(policy.mode(), kMixedBf16);
-  // It has only one promotion.
+  // The policy allows only one promotion.
   for (int i = 0; i < 3; ++i) policy.AddCleanStep();
   EXPECT_EQ(policy.Promotion(), std::nullopt);
   EXPECT_EQ(policy.Fallback(), kFp32);
@@ -63,7 +63,7 @@ TEST(PolicyTest, AResumedRunHasMadeThePromotionsOfTheOneBefore) {
   resumed.FallBackTo(kMixedBf16);
   for (int i = 0; i < 2; ++i) resumed.AddCleanStep();
   EXPECT_EQ(resumed.Promotion(), std::nullopt) << "it had one, which is all";
-  // A job that starts in another mode starts a new policy.
+  // A job that starts in another mode gets a new policy.
   PrecisionPolicy other = go_on_from(kMixedBf16);
   EXPECT_EQ(other.mode(), kMixedBf16);
   other.FallBackTo(kFp32);

@@ -1,5 +1,5 @@
-// The evidence that the watchdog requires, over simulated runs with known noise: its false alarms
-// on healthy runs, and its delay on faulty ones.
+// Tests how much evidence the watchdog requires, over simulated runs with known noise: false alarms
+// on healthy runs, and the delay on faulty ones.
 #include "trainer/precision/watchdog.h"
 
 #include <gmock/gmock.h>
@@ -24,25 +24,25 @@ training::v1::WatchdogSpec Defaults() {
   return WithDefaults(training::v1::JobSpec(), LossScaleSettings()).precision().watchdog();
 }
 
-// The model of losses: a smooth fall to a floor, times noise of the batches, which two runs over
-// the same data share, times noise of the run itself.
+// A model of losses: a smooth fall to a floor, times the noise of batches, which two runs over the
+// same data share, times the run's own noise.
 struct Workload {
   double first = 3;
   double floor = 1e-3;
-  double fall = 60;        // Steps of the first e-fold.
-  double batch = 0.3;      // Deviation of the logarithm.
-  double own = 0.2;        // Same, for the run's own noise.
+  double fall = 60;        // Steps until the loss has fallen to a quarter.
+  double batch = 0.3;      // Deviation of the loss's logarithm.
+  double own = 0.2;        // Same, for own noise.
   double memory = 0.3;     // Correlation of own noise from step to step.
   double tails = 30;       // Degrees of freedom of own noise; 3 is heavy.
-  double spikes = 0;       // Probability of a jump of the loss per step; it decays over 10 steps.
-  double rounding = 1e-4;  // Contribution of the format's rounding.
-  bool same_data = true;   // As the baseline; otherwise own noise grows over 300 steps.
+  double spikes = 0;       // Probability per step of a jump, which decays over 10 steps.
+  double rounding = 1e-4;  // Relative loss due to the format's rounding.
+  bool same_data = true;   // As the baseline; otherwise own noise grows for 300 steps.
 };
 
 struct Fault {
   int64_t at = -1;
-  double excess = 0;     // Relative excess of the loss from that step on.
-  bool weights = false;  // The weights are worse, so FP32 loses as much with them.
+  double excess = 0;     // Relative excess of the loss from step `at` on.
+  bool weights = false;  // The weights are worse, so FP32 has the same loss.
 };
 
 class SimulatedRun {
@@ -50,7 +50,7 @@ class SimulatedRun {
   SimulatedRun(const Workload& workload, uint64_t seed, uint64_t data_seed)
       : workload_(workload), own_(seed), data_(data_seed) {}
 
-  // Returns the loss in FP32 of the step's batch.
+  // Returns the FP32 loss of the step's batch.
   double Next(int64_t step) {
     std::student_t_distribution<double> heavy(workload_.tails);
     std::normal_distribution<double> normal;
@@ -80,7 +80,7 @@ Baseline BaselineOf(const Workload& workload, int64_t steps, uint64_t seed) {
   return Baseline(recorder.curve());
 }
 
-// Returns the step at which divergence fires, or -1.
+// Returns the step at which the divergence rule fires, or -1.
 int64_t FiresAt(const Workload& workload, int64_t steps, uint64_t seed, const Fault& fault,
                 const training::v1::WatchdogSpec& spec = Defaults()) {
   Watchdog watchdog(spec, BaselineOf(workload, steps, seed));
@@ -107,7 +107,7 @@ int64_t FiresAt(const Workload& workload, int64_t steps, uint64_t seed, const Fa
 struct Named {
   const char* name;
   Workload workload;
-  // 200 drifts of a tenth. If rounding itself is a tenth of the loss, some are mistaken for it.
+  // Out of 200 drifts of 10 %. If rounding costs 10 % of the loss, it can hide some of them.
   int least_tenths = 198;
 };
 
@@ -165,7 +165,7 @@ TEST_P(WatchdogRatesTest, WeightsThatGetWorseAreFoundByTheCurve) {
   int found = 0;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     const int64_t at = 300 + static_cast<int64_t>(seed * 37 % 300);
-    // Seeds may differ by 60 % on their own.
+    // Runs with different seeds may differ by 60 % without a fault.
     const double excess = named().workload.same_data ? 0.6 : 2;
     const int64_t step =
         FiresAt(named().workload, 2400, seed + 13000, {at, excess, /*weights=*/true});
@@ -186,7 +186,7 @@ Baseline Flat(double loss, int64_t steps, double step_seconds = 0) {
   return Baseline(curve);
 }
 
-// Returns the names of the rules that fire over steps first..last, in order.
+// Returns the names of the rules that fire in steps `first` to `last`, in order.
 std::vector<std::string> Rules(Watchdog& watchdog, int64_t first, int64_t last,
                                const std::function<Watchdog::Step(int64_t)>& step) {
   std::vector<std::string> rules;
@@ -218,7 +218,7 @@ TEST(WatchdogTest, WarnsOfOverflowsAndThenActs) {
   EXPECT_THAT(
       Rules(watchdog, 101, 200, [](int64_t i) { return Watchdog::Step{.skipped = i % 2 == 0}; }),
       ElementsAre("overflow!"));
-  // Below the threshold again, then above it once more.
+  // Overflows fall below the threshold, and then exceed it again.
   EXPECT_THAT(Rules(watchdog, 201, 400, [](int64_t) { return Watchdog::Step{}; }), IsEmpty());
   EXPECT_THAT(Rules(watchdog, 401, 431, [](int64_t) { return Watchdog::Step{.skipped = true}; }),
               ElementsAre("overflow_warning", "overflow!"));
@@ -231,7 +231,7 @@ TEST(WatchdogTest, FindsALossThatRunsAwayFromTheBaseline) {
   EXPECT_TRUE(watchdog.suspicious());
   EXPECT_THAT(Rules(watchdog, 331, 400, rising), ElementsAre("divergence!"));
   EXPECT_DOUBLE_EQ(watchdog.baseline_loss(), 2.0);
-  // Beyond the recorded curve no loss is compared.
+  // After the end of the recorded curve, losses are not compared.
   EXPECT_THAT(Rules(watchdog, 601, 900, [](int64_t) { return Watchdog::Step{.loss = 99}; }),
               IsEmpty());
   EXPECT_EQ(watchdog.baseline_loss(), 0);
@@ -253,8 +253,8 @@ TEST(WatchdogTest, SaysHowMuchMoreAndByWhichEvidence) {
   EXPECT_THAT(message, HasSubstr("accepted: at most 20 %"));
 }
 
-// Observed with pendulum.yaml in BF16 and a baseline of another seed: a plateau that one seed left
-// 400 steps later than the other.
+// Observed with pendulum.yaml in BF16 and a baseline of another seed: one seed left a plateau 400
+// steps later than the other.
 TEST(WatchdogTest, ABaselineOfAnotherSeedIsBelievedOnlyWhereTheDifferenceIsGross) {
   for (const double plateau : {1.4, 3.0}) {
     Watchdog watchdog(Defaults(), Flat(1.0, 2000));
@@ -302,7 +302,7 @@ TEST(WatchdogTest, AsksForTimesWhereStepsAreSlowAndBelievesThoseMeasuredInTurn) 
   const auto slow = [](int64_t) { return Watchdog::Step{.seconds = 0.014}; };
   EXPECT_THAT(Rules(watchdog, 101, 150, slow), IsEmpty());
   ASSERT_TRUE(watchdog.WantsTimes());
-  // FP32 is as slow now because of other load. It is not measured again immediately.
+  // FP32 is just as slow, because of other load. It is not measured again immediately.
   EXPECT_FALSE(watchdog.AddTimes(0.0135, 0.014));
   EXPECT_FALSE(watchdog.WantsTimes());
   Rules(watchdog, 151, 600, slow);
@@ -319,7 +319,7 @@ TEST(WatchdogTest, AsksForTimesWhereStepsAreSlowAndBelievesThoseMeasuredInTurn) 
   EXPECT_FALSE(watchdog.WantsTimes());
 }
 
-// Medians of a slow mode that vary with other programs' load are one finding, not many.
+// A slow mode whose medians vary with the load of other programs must be reported only once.
 TEST(WatchdogTest, ASlowModeIsToldOnceWhileItsTimesComeAndGo) {
   Watchdog watchdog(Defaults(), Flat(1.0, 10, /*step_seconds=*/0.010));
   int found = 0;
@@ -332,7 +332,7 @@ TEST(WatchdogTest, ASlowModeIsToldOnceWhileItsTimesComeAndGo) {
   }
   EXPECT_EQ(found, 1);
   EXPECT_LE(measured, 8);
-  // It is found once more after a paired measurement has refuted it.
+  // It is found again after a paired measurement has refuted it.
   const auto next = [&](int64_t from, double seconds) {
     for (int64_t step = from; step < from + 200'000; ++step) {
       watchdog.Observe({.step = step, .loss = 1, .seconds = seconds});
@@ -357,7 +357,7 @@ TEST(WatchdogTest, AStepThatWaitsForOtherProgramsIsNotSlow) {
   EXPECT_TRUE(watchdog.WantsTimes());
 }
 
-// The loss added by rounding stays the same while the loss itself falls below it.
+// The loss due to rounding is constant, while the loss itself falls below it.
 TEST(WatchdogTest, RoundingNearTheFloorIsNoDivergenceAndADriftOfTheSameSizeIs) {
   for (const bool drifts : {false, true}) {
     Watchdog watchdog(Defaults(), Baseline());
@@ -411,7 +411,7 @@ TEST(WatchdogTest, KeepsQuietWhenTurnedOffAndForgetsOnReset) {
   EXPECT_THAT(Rules(watchdog, 201, 400, half), ElementsAre("overflow_warning!"));
 }
 
-// A baseline file written by hand.
+// The window and the baseline come from a file written by hand.
 TEST(WatchdogTest, ABaselineOfAnyLengthIsTakenAtOnce) {
   for (const int32_t window : {1, 50, 1'000'000}) {
     training::v1::WatchdogSpec spec = Defaults();

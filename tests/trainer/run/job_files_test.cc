@@ -52,7 +52,7 @@ TEST_F(JobFilesTest, TheRootMayBeALinkItself) {
 TEST_F(JobFilesTest, RefusesWhatLeadsOut) {
   Link("/outside/secret.npz", "/data/file.npz");
   Link("/outside", "/data/folder");
-  // A folder whose name has the root's as a prefix.
+  // A folder whose path starts with the root's path, but is outside it.
   folder_.Write("data-of-others/x.npz", "x");
   Link("/data-of-others/x.npz", "/data/near.npz");
   for (const char* name : {"file.npz", "folder/secret.npz", "near.npz", "../outside/secret.npz"}) {

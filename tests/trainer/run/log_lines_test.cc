@@ -13,7 +13,7 @@ namespace {
 using testing::EndsWith;
 using testing::HasSubstr;
 
-// A model of weights only, each of three elements.
+// A model that consists of weights only, with three elements each.
 class Weights final : public Model {
  public:
   Weights(int count, std::vector<std::string> without_gradient)

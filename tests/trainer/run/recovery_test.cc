@@ -1,4 +1,4 @@
-// Scripted faults, and the state that the precision policy guarantees afterwards.
+// Tests of injected faults, and of the state that the precision policy guarantees afterwards.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ class RecoveryTest : public testing::Test {
   RecoveryTest() {
     job_.mutable_spec()->mutable_training()->set_max_steps(120);
     job_.add_allowed_modes(kFp16);
-    // Emulated formats are slow on any CPU; one test covers that.
+    // Emulated formats are slow on any CPU. One test covers that.
     precision().mutable_watchdog()->mutable_slowdown()->set_action(
         training::v1::WATCHDOG_ACTION_OFF);
   }
@@ -62,7 +62,7 @@ class RecoveryTest : public testing::Test {
     }
     return rules;
   }
-  // Returns the updates counted by the optimizer, in the newest checkpoint.
+  // Returns the number of updates that the optimizer has counted in the newest checkpoint.
   double OptimizerSteps() const {
     const auto state = ReadCheckpoint(observer_.checkpoints.back().checkpoint().path());
     EXPECT_TRUE(state.ok()) << state.status();
@@ -212,7 +212,7 @@ TEST_F(RecoveryTest, NonFiniteStepsFallBackOnlyBeyondTheirShareOfTheWindow) {
   ASSERT_GE(observer_.changes.size(), 1u) << observer_.log;
   EXPECT_EQ(observer_.changes[0].trigger(), "non_finite");
   ASSERT_GE(observer_.incidents.size(), 5u);
-  // Four of eight are half, five are more; the step in flight comes on top.
+  // Four of eight are half, five are more. One more step was in flight.
   EXPECT_EQ(observer_.changes[0].step(), observer_.incidents[4].step() + 1);
 }
 
@@ -231,7 +231,7 @@ TEST_F(RecoveryTest, ASlowModeFallsBackWhereThatIsEnforced) {
   EXPECT_EQ(observer_.changes[0].trigger(), "slowdown");
   EXPECT_EQ(observer_.changes[0].to(), kFp32);
   EXPECT_LE(observer_.changes[0].step(), 10);
-  // Its two times are those of the injected delay and of FP32, and their ratio is the reported one.
+  // Its two times are those of the injected delay and of FP32, and their ratio is the one reported.
   double slow = 0;
   double fp32 = 0;
   double speed = 0;
@@ -338,7 +338,7 @@ TEST_F(RecoveryTest, AutoMeasuresAndExplainsItsChoiceAndBeginsAfresh) {
   EXPECT_EQ(Losses(), automatic);
 }
 
-// Uses a known time, by a clock other than the trainer's.
+// Injects a known delay and measures FP32 with the test's own clock.
 TEST_F(RecoveryTest, AutoRefusesAModeThatIsKnownToBeSlowAndTimesFp32AsThisTestDoes) {
   constexpr double kSlow = 0.05;
   Rehearse(training::v1::REHEARSAL_KIND_SLOW, 1, 12, kSlow);
@@ -360,15 +360,15 @@ TEST_F(RecoveryTest, AutoRefusesAModeThatIsKnownToBeSlowAndTimesFp32AsThisTestDo
   auto before = std::chrono::steady_clock::now();
   observer_.on_step = [&](int64_t step) {
     const auto now = std::chrono::steady_clock::now();
-    // The first ones select algorithms and fill caches.
+    // The first steps select algorithms and fill caches.
     if (step > 2) seconds.push_back(std::chrono::duration<double>(now - before).count());
     before = now;
   };
   RunIn(kFp32);
   ASSERT_EQ(Run().outcome(), Finished::OUTCOME_COMPLETED);
   std::sort(seconds.begin(), seconds.end());
-  // Between half of the shortest and twice the longest, except for one in ten, which waited for
-  // other programs.
+  // Must be between half of the shortest and twice the longest time. The longest tenth is ignored,
+  // because other programs may have delayed those steps.
   EXPECT_GT(fp32, seconds.front() / 2);
   EXPECT_LT(fp32, 2 * seconds[seconds.size() * 9 / 10]);
   EXPECT_LT(fp32, kSlow);
@@ -380,7 +380,7 @@ TEST_F(RecoveryTest, EvaluatesStopsEarlyAndKeepsTheBest) {
   job_.mutable_spec()->mutable_evaluation()->set_min_improvement(100);
   const Finished finished = Run();
   ASSERT_EQ(finished.outcome(), Finished::OUTCOME_COMPLETED);
-  EXPECT_EQ(finished.progress().step(), 30);  // The first evaluation, then two without improvement.
+  EXPECT_EQ(finished.progress().step(), 30);  // The first evaluation and two without improvement.
   EXPECT_THAT(finished.early_end(), HasSubstr("2 evaluations in a row did not improve"));
   ASSERT_EQ(observer_.evaluations.size(), 3u);
   EXPECT_TRUE(observer_.evaluations[0].best());

@@ -24,7 +24,7 @@ using training::v1::StartJob;
 class TrainingRunTest : public testing::Test {
  protected:
   Finished Run() { return RunTraining(job_, TestCpu(), control_, observer_); }
-  // Runs with checkpoints at steps 20 and 40.
+  // Runs the job with checkpoints at steps 20 and 40.
   void RunOnceWithCheckpoints() {
     job_.mutable_spec()->mutable_checkpoint()->set_every_steps(20);
     ASSERT_EQ(Run().outcome(), Finished::OUTCOME_COMPLETED);
@@ -113,7 +113,7 @@ TEST_F(TrainingRunTest, TracesNothingWhereTheJobEndsBefore) {
 }
 
 TEST_F(TrainingRunTest, CountsEpochsInWholeBatches) {
-  // 192 training transitions are 6 batches.
+  // The 192 training transitions are 6 batches.
   job_.mutable_spec()->mutable_training()->clear_max_steps();
   job_.mutable_spec()->mutable_training()->set_epochs(3);
   job_.mutable_spec()->mutable_training()->set_gradient_accumulation_steps(2);
@@ -178,8 +178,8 @@ TEST_F(TrainingRunTest, TakesThePreviousCheckpointWhenTheNewestIsDamaged) {
   EXPECT_THAT(observer_.log, HasSubstr("the file is damaged"));
 }
 
-// Killed between the removal of the first checkpoint and the report of the second: the daemon has
-// only the first.
+// The worker was killed after it removed the first checkpoint and before it reported the second, so
+// the daemon knows only the first.
 TEST_F(TrainingRunTest, TakesACheckpointThatWasNeverReportedWhereTheReportedOneIsGone) {
   RunOnceWithCheckpoints();
   std::filesystem::remove(first_);
@@ -263,7 +263,7 @@ TEST_F(TrainingRunTest, TrainsInBf16) {
   EXPECT_EQ(finished.progress().loss_scale(), 1);
 }
 
-// The program never selects FP16 on a CPU; here it tests the arithmetic of the loss scale.
+// The program never selects FP16 on a CPU. Here it tests the arithmetic of the loss scale.
 TEST_F(TrainingRunTest, SkipsOverflowedStepsInFp16UntilTheScaleFits) {
   job_.mutable_precision()->set_mode(training::v1::PRECISION_MODE_MIXED_FP16);
   job_.mutable_spec()->mutable_precision()->set_loss_scale(std::ldexp(1.0, 30));

@@ -1,4 +1,4 @@
-// Whole runs under the watchdog: it does not affect a healthy run, and it finds faults that act on
+// Tests of whole runs under the watchdog: it does not affect healthy runs, and finds faults in
 // weights, gradients and batches.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ constexpr auto kBf16 = training::v1::PRECISION_MODE_BF16;
 constexpr auto kMixedFp16 = training::v1::PRECISION_MODE_MIXED_FP16;
 constexpr auto kMixedBf16 = training::v1::PRECISION_MODE_MIXED_BF16;
 
-// Programs that use every processor while it lives.
+// Keeps every processor busy during its lifetime.
 class BusyProcessors {
  public:
   BusyProcessors() {
@@ -63,7 +63,7 @@ class WatchedRunTest : public testing::Test {
     rehearsal.set_steps(1'000'000);
     rehearsal.set_amount(amount);
   }
-  // Sets a baseline compared with which every step is slow.
+  // Sets a baseline so fast that every step is slow in comparison.
   void ClaimFastFp32() {
     job_.mutable_baseline()->add_steps(1);
     job_.mutable_baseline()->add_losses(1);
@@ -102,7 +102,7 @@ TEST_F(WatchedRunTest, LookingCloserChangesNoNumber) {
     watchdog().mutable_divergence()->set_action(training::v1::WATCHDOG_ACTION_ENFORCE);
     watchdog().mutable_divergence()->set_window_steps(4);  // A pair every eight steps.
     watchdog().mutable_slowdown()->set_action(training::v1::WATCHDOG_ACTION_ADVISE);
-    watchdog().mutable_slowdown()->set_threshold(1000);  // Ignores the times.
+    watchdog().mutable_slowdown()->set_threshold(1000);  // High enough to ignore times.
     watchdog().mutable_slowdown()->set_window_steps(20);
     ASSERT_EQ(RunIn(mode).outcome(), Finished::OUTCOME_COMPLETED);
     EXPECT_EQ(Losses(), alone) << mode;
@@ -114,7 +114,7 @@ TEST_F(WatchedRunTest, LookingCloserChangesNoNumber) {
 
 TEST_F(WatchedRunTest, OtherProgramsAreNoSlowdown) {
   ClaimFastFp32();
-  watchdog().mutable_slowdown()->set_threshold(0.02);  // The allowed slowdown of emulation.
+  watchdog().mutable_slowdown()->set_threshold(0.02);  // The slowdown that emulation may have.
   watchdog().mutable_slowdown()->set_window_steps(20);
   const BusyProcessors busy;
   ASSERT_EQ(RunIn(kMixedBf16).outcome(), Finished::OUTCOME_COMPLETED);
@@ -180,9 +180,9 @@ TEST_F(WatchedRunTest, AFinishedFp32RunTellsItsHeldOutLosses) {
   EXPECT_EQ(fp32.curve().log_losses_size(), fp32.curve().losses_size());
 }
 
-// The shipped example, first in FP32 and then in reduced precision: 50 steps in a row may have a
-// loss a fifth above FP32's, and the final result is equally good. Set GENESIS_WATCHED_STEPS=12000
-// for a night.
+// The example runs in FP32 and then in reduced precision. Its loss may be a fifth above FP32's
+// for 50 steps in a row, and the final result must be equally good. Set
+// GENESIS_WATCHED_STEPS=12000 for a long run.
 TEST_F(WatchedRunTest, TheExampleIsNotRolledBack) {
   const std::string examples = GENESIS_EXAMPLES;
   auto example = ReadJobFile(examples + "/pendulum.yaml");

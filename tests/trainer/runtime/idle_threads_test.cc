@@ -30,12 +30,12 @@ int64_t Processors() {
 
 class IdleThreadsTest : public testing::Test {
  protected:
-  // The state after RestartWithSettings.
+  // Sets the variables that RestartWithSettings leaves set.
   IdleThreadsTest() {
     setenv("OMP_WAIT_POLICY", "PASSIVE", 1);
     setenv("GOMP_SPINCOUNT", "300000", 1);
   }
-  // Advances a second, with this much waiting for a processor.
+  // Advances the time by a second, in which threads waited `waited` for a processor.
   void Look(IdleThreads& threads, nanoseconds waited) {
     waited_ += waited;
     now_ += seconds(1);
@@ -72,7 +72,7 @@ TEST_F(IdleThreadsTest, LookOnceASecond) {
   EXPECT_FALSE(threads.awake());
 }
 
-// Threads sleep if libgomp has one thread more than there are processors.
+// Threads sleep because libgomp then has one thread more than there are processors.
 TEST_F(IdleThreadsTest, SleepByBeingMoreThanTheProcessors) {
   at::set_num_threads(2);
   at::parallel_for(0, 2, 1, [](int64_t, int64_t) {});
@@ -80,11 +80,11 @@ TEST_F(IdleThreadsTest, SleepByBeingMoreThanTheProcessors) {
   IdleThreads threads(2, account_);
   Look(threads, seconds(0));
   Look(threads, milliseconds(300));
-  // The thread that owns the team, and the team's other threads.
+  // The thread that owns the team, and the other threads of the team.
   EXPECT_EQ(ThreadsOfProcess(), before + 1 + Processors() - 2 + 1);
   Look(threads, seconds(0));
   EXPECT_TRUE(threads.awake());
-  // Threads end by themselves some time after the request.
+  // The threads end some time after the request.
   const auto patience = IdleThreads::Clock::now() + seconds(60);
   while (ThreadsOfProcess() > before && IdleThreads::Clock::now() < patience) {
     std::this_thread::sleep_for(milliseconds(1));

@@ -28,15 +28,15 @@ constexpr PrecisionMode kModes[] = {
     training::v1::PRECISION_MODE_FP32, training::v1::PRECISION_MODE_MIXED_BF16,
     training::v1::PRECISION_MODE_MIXED_FP16, training::v1::PRECISION_MODE_BF16};
 
-// A fake with a graph's contract, on a CPU: work is stored and not executed, and replayed on
-// request. A GPU replays no work of the host, so the host's random numbers must not be drawn in it.
+// A fake CUDA graph on a CPU: work is stored instead of executed and runs when it is replayed. A
+// GPU does not replay host code, so the work must not draw the host's random numbers.
 class KeptWork : public StepGraph {
  public:
   struct Counts {
     int captured = 0;
     int replayed = 0;
   };
-  // False if another thread executes steps too, and so draws from the same generator.
+  // `alone` is false if another thread executes steps too, and so draws from the same generator.
   explicit KeptWork(Counts& counts, bool alone = true) : counts_(counts), alone_(alone) {}
   void Capture(const std::function<void()>& work) override {
     ++counts_.captured;
@@ -83,7 +83,7 @@ class CapturedStepTest : public testing::Test {
   StepGraphMaker Graphs() {
     return [this] { return std::make_unique<KeptWork>(counts_); };
   }
-  // Runs steps whose metrics are read one step late, as in a run.
+  // Runs steps whose metrics are read one step late, as a run does.
   static std::vector<StepMetrics> Steps(TrainingSession& session, int64_t first, int64_t last) {
     std::vector<StepMetrics> metrics;
     for (int64_t step = first; step <= last; ++step) {
@@ -108,7 +108,7 @@ class CapturedStepTest : public testing::Test {
 
   TempDir folder_;
   training::v1::StartJob start_ = TinyJob(folder_);
-  std::vector<std::unique_ptr<Dataset>> datasets_;  // Datasets of all training sessions.
+  std::vector<std::unique_ptr<Dataset>> datasets_;  // Used by all training sessions.
   KeptWork::Counts counts_;
 };
 
@@ -192,7 +192,7 @@ TEST_F(CapturedStepTest, LeavesAloneWhatDiffersFromStepToStep) {
   EXPECT_EQ(counts_.captured, 0);
 }
 
-// The graph contains the device's part of a step; the hosts of the ranks agree beside each replay.
+// The graph contains the device part of a step. The hosts of the ranks agree at each replay.
 TEST_F(CapturedStepTest, OfSeveralRanksTrainsAsStepsThatAreMadeAnew) {
   std::mutex one_at_a_time;
   const auto train = [&](const std::function<StepGraphMaker(size_t)>& graphs) {

@@ -21,7 +21,7 @@ using testing::Not;
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// A model of weights only: two parameters, one of them with a second name, a counter and a mask.
+// A model that consists of two parameters, one with a second name, a counter and a mask.
 class Weights final : public Model {
  public:
   NamedTensors parameters() const override { return {{"in.weight", in_}, {"in.bias", bias_}}; }
@@ -67,7 +67,7 @@ class InitialWeightsTest : public testing::Test {
     const absl::Status written = WriteSafetensors(path, std::move(entries), {});
     return written.ok() ? LoadInitialWeights(path, model_) : written;
   }
-  // Returns the message of a refusal, which must leave the model unchanged.
+  // Returns the message of a refusal, and checks that the model has not changed.
   std::string Refusal() {
     const absl::Status status = Load();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;

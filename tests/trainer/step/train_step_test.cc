@@ -48,7 +48,7 @@ class TrainingSessionTest : public testing::Test {
     start_ = TinyJob(folder_);
     dataset_ = *OpenDataset(start_.spec());
   }
-  // Executes one step and reads it.
+  // Runs one step and returns its metrics.
   static StepMetrics Step(TrainingSession& session, int64_t step) {
     session.step().Run(step);
     return session.step().Read();
@@ -76,9 +76,9 @@ TEST_F(TrainingSessionTest, ReadsFiguresOneStepLate) {
   EXPECT_EQ(losses, wanted);
 }
 
-// Every read of a number from a device goes through this operator, on the CPU as on a GPU. The
-// fused optimizers' CPU kernels also read their step counts through it, from host memory; on CUDA
-// they do not.
+// Every read of a number from a device calls this operator, on CPUs as on GPUs. The
+// CPU kernels of fused optimizers also read their step counts with it, from host
+// memory; the CUDA kernels do not.
 std::atomic<int> reads{0};
 std::atomic<int> inside_fused{0};
 bool IsFused(const at::RecordFunction& function) {
@@ -102,7 +102,7 @@ TEST_F(TrainingSessionTest, NeverWaitsForTheDeviceInAHealthyStep) {
   const at::Device device = WantedDevice();
   const auto handle = at::addGlobalCallback(at::RecordFunctionCallback(CountReads, LeaveFused));
   torch::ones({}).item<float>();
-  EXPECT_EQ(reads.exchange(0), 1);  // Checks the counter itself.
+  EXPECT_EQ(reads.exchange(0), 1);  // Checks the counter.
   for (const auto mode :
        {training::v1::PRECISION_MODE_FP32, training::v1::PRECISION_MODE_MIXED_BF16,
         training::v1::PRECISION_MODE_BF16, training::v1::PRECISION_MODE_MIXED_FP16,
@@ -125,7 +125,7 @@ TEST_F(TrainingSessionTest, CountsSkippedStepsInNoSchedule) {
   bool skipped_some = false;
   session.step().Run(1);
   for (int64_t step = 2; step <= 40; ++step) {
-    session.step().Run(step);  // While the previous step is unread.
+    session.step().Run(step);  // The previous step is still unread.
     const StepMetrics metrics = session.step().Read();
     const double wanted = start_.spec().optimizer().learning_rate() *
                           static_cast<double>(std::min<int64_t>(applied + 1, 8)) / 8;
@@ -213,7 +213,7 @@ TEST_F(TrainingSessionTest, WritesACheckpointThatReadsBackEqual) {
   EXPECT_EQ(read->position.progress.mode(), training::v1::PRECISION_MODE_MIXED_FP16);
 }
 
-// A checkpoint truncated or changed anywhere is refused, or its content is intact.
+// A checkpoint that is truncated or changed must be refused, or its content must be intact.
 TEST_F(TrainingSessionTest, RefusesDamagedCheckpoints) {
   const std::string path = folder_.path() + "/x.pt";
   ASSERT_TRUE(
@@ -235,7 +235,7 @@ TEST_F(TrainingSessionTest, RefusesDamagedCheckpoints) {
   }
 }
 
-// Large enough that tensors are copied while the next step runs.
+// The tensors are large enough that they are still being copied while the next step runs.
 TEST_F(TrainingSessionTest, AStateThatIsCopiedDuringTheNextStepIsThatOfBefore) {
   start_.mutable_spec()->mutable_model()->mutable_world_model()->set_hidden_size(256);
   start_.mutable_spec()->mutable_training()->set_ema_decay(0.9);
@@ -244,7 +244,7 @@ TEST_F(TrainingSessionTest, AStateThatIsCopiedDuringTheNextStepIsThatOfBefore) {
     Step(session, step);
     const TrainingState whole = session.TakeState(AtStep5());
     const TrainingState begun = session.BeginState(AtStep5());
-    // Same as a good state and a checkpoint of one step.
+    // Two copies may begin in one step: for the last good state and for a checkpoint.
     const TrainingState again = session.BeginState(AtStep5());
     Step(session, ++step);
     begun.Complete();

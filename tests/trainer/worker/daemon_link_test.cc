@@ -22,7 +22,7 @@ using training::v1::AttachResponse;
 using training::v1::Finished;
 using Stream = grpc::ServerReaderWriter<AttachResponse, AttachRequest>;
 
-// A daemon whose side of the stream is a script.
+// A daemon that follows a script on its side of the stream.
 class ScriptedDaemon : public training::v1::WorkerService::Service {
  public:
   using Script = std::function<grpc::Status(Stream&)>;
@@ -45,7 +45,7 @@ class DaemonLinkTest : public testing::Test {
  protected:
   DaemonLinkTest() { BlockTerminationSignals(); }
 
-  // Returns the exit code of a worker that runs against `script`.
+  // Runs a worker against `script` and returns its exit code.
   int Serve(ScriptedDaemon::Script script) {
     const ScriptedDaemon daemon(socket_, [&](Stream& stream) {
       stream.Read(&hello_);
@@ -67,7 +67,7 @@ class DaemonLinkTest : public testing::Test {
     *command.mutable_start_job() = job_;
     stream.Write(command);
   }
-  // Reads events until one fits, or the stream ends.
+  // Reads events until one fits or the stream ends.
   template <typename Fits>
   bool ReadUntil(Stream& stream, Fits fits) {
     for (AttachRequest event; stream.Read(&event);) {
@@ -195,7 +195,7 @@ TEST_F(DaemonLinkTest, GoesOnWhenTheDaemonIsLostAndTellsAgainWhatWasNotAcknowled
   for (const AttachRequest& event : events_) {
     if (event.sequence() > 0) sequences.push_back(event.sequence());
   }
-  // Started, the unacknowledged checkpoint, the last one, the end; each once.
+  // Started, the unacknowledged checkpoint, the last one, and the end, each only once.
   EXPECT_THAT(sequences, testing::ElementsAre(1, 2, 3, 4));
   EXPECT_TRUE(events_.front().has_started());
   EXPECT_GT(events_.back().finished().progress().step(), step_when_lost);
@@ -212,7 +212,7 @@ TEST_F(DaemonLinkTest, DoesNotTellAgainWhatTheDaemonHadMadeDurable) {
       return grpc::Status(grpc::StatusCode::ABORTED, "gone");
     }
     acknowledging_ = true;
-    Acknowledge(stream, 1);  // Started.
+    Acknowledge(stream, 1);  // Acknowledges Started.
     AttachResponse command;
     command.mutable_stop_job()->set_checkpoint(false);
     stream.Write(command);
@@ -315,8 +315,8 @@ TEST_F(DaemonLinkTest, ARankThatWaitsForAnotherEndsWhenItsAttemptIsOver) {
 
 TEST_F(DaemonLinkTest, ARankTellsADaemonThatWasRestartedWhatItHadStored) {
   MakeRank(0);
-  std::vector<std::string> keys;  // Keys that it has written, per attachment.
-  // Responds to writes until it waits for the other rank.
+  std::vector<std::string> keys;  // Keys written, by attachment.
+  // Responds to writes until the worker waits for the other rank.
   const auto read_until_it_waits = [&](Stream& stream) {
     return ReadUntil(stream, [&](const AttachRequest& event) {
       const training::v1::StoreRequest& request = event.store_request();

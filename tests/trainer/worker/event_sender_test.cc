@@ -55,7 +55,7 @@ TEST(EventSenderTest, MergesStepsWhileTheDaemonIsSlowAndKeepsTheOrder) {
   EventSender sender;
   sender.Attach([&](const AttachRequest& event) {
     const bool sent = stream.Write(event);
-    // Acknowledged as by a daemon, once it is durable.
+    // Acknowledge it, as a daemon does once the event is durable.
     if (event.sequence() > 0) sender.Acknowledge(event.sequence());
     return sent;
   });
@@ -74,7 +74,7 @@ TEST(EventSenderTest, MergesStepsWhileTheDaemonIsSlowAndKeepsTheOrder) {
   EXPECT_EQ(stream.events()[3].steps().progress().step(), 6);
 }
 
-// Every counter of a report, including fields added later.
+// Covers every counter of a report, including fields added later.
 TEST(MergeStepsTest, AddsEveryCounter) {
   training::v1::Steps older;
   const google::protobuf::Reflection* reflection = older.GetReflection();
@@ -101,7 +101,7 @@ TEST(EventSenderTest, DropsLogLinesBeyondTheBoundButNeverACheckpoint) {
   EventSender sender;
   sender.Attach([&](const AttachRequest& event) {
     const bool sent = stream.Write(event);
-    // Acknowledged as by a daemon, once it is durable.
+    // Acknowledge it, as a daemon does once the event is durable.
     if (event.sequence() > 0) sender.Acknowledge(event.sequence());
     return sent;
   });
@@ -184,15 +184,15 @@ TEST(EventSenderTest, MakesTextsFitForTheWire) {
   EXPECT_LE(sent.ByteSizeLong(), 5000U);
 }
 
-// A report that a daemon cannot read is found, truncated and sent, and never blocks the reports
-// before or after it.
+// A report that the daemon cannot read must be found, truncated and sent. It must not block the
+// reports before or after it.
 TEST(EventSenderTest, CutsDownTheReportThatTheDaemonCannotRead) {
   EventSender sender;
   std::vector<AttachRequest> read;
   std::mutex mutex;
   std::condition_variable broke;
   bool broken = false;
-  // Acts like a daemon that cannot read checkpoint reports of 7 seconds, nor failures with a log.
+  // A daemon that cannot read checkpoint reports of 7 seconds, nor failures with a log.
   const auto write = [&](const AttachRequest& event) {
     const std::lock_guard lock(mutex);
     if (broken) return false;

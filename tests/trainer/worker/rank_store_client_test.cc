@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 using training::v1::StoreRequest;
 using training::v1::StoreResponse;
 
-// A daemon that responds immediately, while it is up.
+// A daemon that responds immediately while it is up.
 class Daemon {
  public:
   Daemon() : client_([this](const StoreRequest& request) { Handle(request); }) {}
@@ -25,7 +25,7 @@ class Daemon {
     const absl::MutexLock lock(&mutex_);
     away_ = true;
   }
-  // Restarts it with an empty store.
+  // Restarts the daemon with an empty store.
   void Return() {
     {
       const absl::MutexLock lock(&mutex_);
@@ -60,7 +60,7 @@ class Daemon {
       }
     }
     client_.OnResponse(response);
-    client_.OnResponse(response);  // Same as a repeated one.
+    client_.OnResponse(response);  // Responses may be repeated.
   }
 
   absl::Mutex mutex_;
@@ -98,7 +98,7 @@ TEST(RankStoreClientTest, ADaemonThatWasRestartedIsToldAllAgain) {
   std::thread waiting([&] { later = store.Set("later", "y"); });
   absl::StatusOr<std::string> read;
   std::thread reading([&] { read = store.Get("mine", absl::Minutes(1)); });
-  // They get a response whether or not they have sent their requests yet.
+  // Both get a response, even if they send their requests after the restart.
   daemon.Return();
   waiting.join();
   reading.join();
