@@ -117,6 +117,21 @@ class ThreeLines(ClientTest):
         saved = job.checkpoint().load()["optimizer_state_dict"]["param_groups"]
         self.assertEqual(sorted(group["initial_lr"] for group in saved), [0.02, 0.05])
 
+    def test_a_file_that_was_exported_is_submitted_without_torch(self):
+        export = self.data_dir + "/net.pt2"
+        data = {"x": numpy.ones((40, 3), "float32"), "target": numpy.zeros(40, "int64")}
+        genesis.export(torch.nn.Linear(3, 2), {name: torch.from_numpy(rows[:5]) for name, rows in data.items()}, export, loss="cross_entropy",
+                       precisions=("FP32",))
+        numpy.savez(self.data_dir + "/rows.npz", **data)
+        script = """
+import sys
+sys.modules["torch"] = None  # An import fails, as where torch is not installed.
+import genesis
+print(genesis.Client(sys.argv[1]).train(sys.argv[2], sys.argv[3], batch_size=4, epochs=1).watch(progress=False).state)
+"""
+        done = subprocess.run([sys.executable, "-c", script, self.daemon.grpc, export, self.data_dir + "/rows.npz"], capture_output=True, text=True)
+        self.assertIn("SUCCEEDED", done.stdout, done.stderr)
+
     def test_an_optimizer_that_no_job_has_is_refused(self):
         module, data = net(), classes(30)
         weights = [module[0].weight, module[2].weight]
@@ -543,22 +558,6 @@ class Watching(ClientTest):
                 job = self.client.submit(self.fast_job(3000, {})).watch(progress=True)
             self.assertIn(job.id, said.getvalue())
             self.assertIn("3000/3000", said.getvalue())
-
-
-    def test_a_file_that_was_exported_is_submitted_without_torch(self):
-        export = self.data_dir + "/net.pt2"
-        data = {"x": numpy.ones((40, 3), "float32"), "target": numpy.zeros(40, "int64")}
-        genesis.export(torch.nn.Linear(3, 2), {name: torch.from_numpy(rows[:5]) for name, rows in data.items()}, export, loss="cross_entropy",
-                       precisions=("FP32",))
-        numpy.savez(self.data_dir + "/rows.npz", **data)
-        script = """
-import sys
-sys.modules["torch"] = None  # An import fails, as where torch is not installed.
-import genesis
-print(genesis.Client(sys.argv[1]).train(sys.argv[2], sys.argv[3], batch_size=4, epochs=1).watch(progress=False).state)
-"""
-        done = subprocess.run([sys.executable, "-c", script, self.daemon.grpc, export, self.data_dir + "/rows.npz"], capture_output=True, text=True)
-        self.assertIn("SUCCEEDED", done.stdout, done.stderr)
 
 
 class Files(ClientTest):

@@ -14,7 +14,7 @@ from genesis.connection import Connection, FilePath
 from genesis.data import is_loader
 from genesis.errors import AlreadyExistsError, InvalidArgumentError
 from genesis.job import Job
-from genesis.optimizers import optimizer_spec, schedule_spec
+from genesis.module_job import DEFAULT_BATCH_SIZE, EXPORTED_FOR, NOT_SENT, files_of, only_size, optimizer_of, refuse_given_twice, size_in
 from genesis.requests import number_of
 from genesis.spec import Spec, merged, spec_of
 from genesis.training.v1 import job_pb2, operations_pb2, training_service_pb2
@@ -24,38 +24,6 @@ if TYPE_CHECKING:
     import torch
 
     Loss = Union[None, str, Callable[[torch.nn.Module, Dict[str, torch.Tensor]], torch.Tensor]]
-
-DEFAULT_BATCH_SIZE = 32
-# Path in a specification in place of a file that is not uploaded yet.
-NOT_SENT = "genesis-not-sent-yet"
-# The precisions for which a module is exported, by the precision of the job. On a CPU, MIXED_FP16 and FP16 run as MIXED_BF16, and BF16
-# falls back to it.
-_ALL = ("FP32", "MIXED_BF16", "MIXED_FP16")
-EXPORTED_FOR = {"FP32": ("FP32",), "MIXED_BF16": ("FP32", "MIXED_BF16"), "MIXED_FP16": _ALL, "BF16": ("FP32", "MIXED_BF16", "BF16"),
-                "FP16": ("FP32", "MIXED_BF16", "FP16"), "AUTO": _ALL}
-
-
-def _refuse_given_twice(spec: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-    """Raises InvalidArgumentError if a value is in both the specification and the arguments.
-
-    Args:
-        spec: the additional specification.
-        arguments: the caller's arguments by their path in a job file; None if omitted.
-    """
-    for path, argument in arguments.items():
-        part: Any = spec
-        for name in path.split("."):
-            part = part.get(name) if isinstance(part, Mapping) else None
-        if part is not None and argument is not None:
-            name = path.rsplit(".", 1)[-1]
-            raise InvalidArgumentError(f"spec has {path}, which is the argument {name}; give {name} as an argument only")
-
-
-def _size_in(spec: Optional[Mapping[str, Any]]) -> Optional[int]:
-    """Returns the batch size of a specification; None if it has none."""
-    training = (spec or {}).get("training")
-    size = training.get("batch_size") if isinstance(training, Mapping) else None
-    return size if isinstance(size, int) else None
 
 
 class Client:
@@ -149,18 +117,18 @@ class Client:
             raise InvalidArgumentError(f"seed is {seed!r}; accepted: whole numbers from 0")
         if spec is not None and not isinstance(spec, Mapping):
             raise InvalidArgumentError(f"spec is a {type(spec).__name__}; accepted: a dict with the names of docs/job_file.md")
-        _refuse_given_twice(spec or {}, {"training.epochs": True, "training.max_steps": True, "training.batch_size": batch_size,
+        refuse_given_twice(spec or {}, {"training.epochs": True, "training.max_steps": True, "training.batch_size": batch_size,
                                          "optimizer.learning_rate": learning_rate, "training.seed": seed or None,
                                          "dataset.arrays.holdout_fraction": holdout_fraction,
                                          "distributed.ranks": ranks if ranks != 1 else None})
-        only = self._only_size(module, dynamic_batch)
-        batch_size = int(batch_size or (data.batch_size if is_loader(data) else None) or _size_in(spec) or only or DEFAULT_BATCH_SIZE)
+        only = only_size(module, dynamic_batch)
+        batch_size = int(batch_size or (data.batch_size if is_loader(data) else None) or size_in(spec) or only or DEFAULT_BATCH_SIZE)
         if only is not None and batch_size != only:
             raise InvalidArgumentError(f"batch_size is {batch_size}; accepted: {only}, the size of the batches that {str(module)!r} takes, which was "
                                        "exported with dynamic_batch=False")
         if str(precision).upper() not in EXPORTED_FOR:
             raise InvalidArgumentError(f"precision is {precision!r}; accepted: {', '.join(EXPORTED_FOR)}")
-        updated = self._optimizer(module, optimizer, schedule, learning_rate)
+        updated = optimizer_of(module, optimizer, schedule, learning_rate)
         built: Dict[str, Any] = {
             "model": {"exported": {"path": f"{NOT_SENT}.pt2"}},
             "dataset": {"arrays": {"path": f"{NOT_SENT}.npz"}},
@@ -178,7 +146,7 @@ class Client:
             built["dataset"]["arrays"]["holdout_fraction"] = holdout_fraction
         self._require_valid(merged(built, spec or {}), job_id)
         with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
-            module_path, data_path = self._files(pathlib.Path(folder), module, data, loss, batch_size, precision.upper(), dynamic_batch)
+            module_path, data_path = files_of(pathlib.Path(folder), module, data, loss, batch_size, precision.upper(), dynamic_batch)
             built["model"]["exported"]["path"] = self.upload(module_path)
             built["dataset"]["arrays"]["path"] = self.upload(data_path)
         return self.submit(merged(built, spec or {}), job_id=job_id)
@@ -194,65 +162,6 @@ class Client:
             faults = [line for line in str(error).splitlines() if NOT_SENT not in line]
             if faults:
                 raise InvalidArgumentError("\n".join(faults)) from None
-
-    @staticmethod
-    def _optimizer(module: Any, optimizer: Any, schedule: Optional[Mapping[int, float]],
-                   learning_rate: Optional[float]) -> Dict[str, Any]:
-        spec: Dict[str, Any] = {}
-        if learning_rate is not None:
-            spec["learning_rate"] = learning_rate
-        if optimizer is not None:
-            if learning_rate is not None:
-                raise InvalidArgumentError(f"learning_rate is {learning_rate} and optimizer has its own; give one of the two")
-            if isinstance(module, (str, pathlib.Path)):
-                raise InvalidArgumentError("optimizer needs the module itself, whose parameters it has; with an exported file give "
-                                           "spec={'optimizer': ...}")
-            spec.update(optimizer_spec(module, optimizer))
-        if schedule is not None:
-            spec["schedule"] = schedule_spec(schedule)
-        return spec
-
-    @staticmethod
-    def _only_size(module: Any, dynamic_batch: bool) -> Optional[int]:
-        """Returns the fixed batch size of an exported file; None for a module, or if the file supports any size."""
-        if not isinstance(module, (str, pathlib.Path)):
-            return None
-        if not dynamic_batch:
-            raise InvalidArgumentError(f"dynamic_batch is False and module is {str(module)!r}, which has been exported; give dynamic_batch to "
-                                       "genesis.export")
-        from genesis.exported_manifest import batch_size_of
-
-        return batch_size_of(pathlib.Path(module))
-
-    @staticmethod
-    def _files(folder: pathlib.Path, module: Any, data: Any, loss: Any, batch_size: int, precision: str, dynamic_batch: bool) -> Any:
-        """Exports the module and saves the data unless they are files already. Returns their paths."""
-        from genesis import data as data_of
-
-        if isinstance(module, (str, pathlib.Path)) and not pathlib.Path(module).is_file():
-            raise InvalidArgumentError(f"module is {str(module)!r}, and the file does not exist")
-        is_file = isinstance(data, (str, pathlib.Path))
-        if isinstance(module, (str, pathlib.Path)):
-            if not is_file:
-                data_of.save(data_of.chunks_of(data), folder / "data.npz")
-            return module, data if is_file else folder / "data.npz"
-        import torch
-        from genesis.exporting import export
-
-        if is_file and pathlib.Path(data).suffix != ".npz":
-            raise InvalidArgumentError(f"data is {str(data)!r}; accepted with a module: an .npz file, arrays, or genesis.from_parquet, "
-                                       "from_images, from_text or from_tokens of files; for other files export the module first and give "
-                                       "the path of the exported file")
-        first = data_of.read(pathlib.Path(data)) if is_file else {}
-        if not is_file or not data_of.is_as_sent(first):
-            is_file, first = False, data_of.save(data_of.chunks_of(first or data), folder / "data.npz", batch_size)
-        size = max(2, batch_size) if dynamic_batch else batch_size
-        batch = {name: torch.from_numpy(array[:size].copy()) for name, array in first.items()}
-        if not dynamic_batch and any(len(tensor) < batch_size for tensor in batch.values()):
-            raise InvalidArgumentError(f"batch_size is {batch_size} and the data has {min(map(len, batch.values()))} examples; dynamic_batch=False "
-                                       "needs as many as a batch")
-        exported = export(module, batch, folder / "module.pt2", loss=loss, precisions=EXPORTED_FOR[precision], dynamic_batch=dynamic_batch)
-        return exported, data if is_file else folder / "data.npz"
 
     def submit(self, spec: Spec, *, job_id: str = "", request_id: str = "", validate_only: bool = False) -> Job:
         """Submits a job.

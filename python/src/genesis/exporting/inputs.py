@@ -12,6 +12,7 @@ from genesis.errors import ExportError
 # Element types of dataset fields, with their names in an exported file.
 FIELD_TYPES = {getattr(torch, name): name for name in ("float32", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")}
 
+
 def check_module(module: torch.nn.Module) -> None:
     if not isinstance(module, torch.nn.Module):
         raise ExportError(f"module is a {type(module).__name__}; accepted: a torch.nn.Module")
