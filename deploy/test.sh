@@ -47,6 +47,8 @@ NIGHTLY_OF_ROOM=(
   'server/ faults'
   'config/ faults'
   'proto/ faults'
+  'server/launchers/ deploy'
+  'metrics/ deploy'
   'deploy/ deploy'
   'cmake/ deploy'
 )

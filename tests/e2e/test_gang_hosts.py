@@ -9,6 +9,7 @@ import unittest
 import unittest.mock
 
 import harness
+import tiers
 import secure
 from harness import BIN
 from test_gangs import STEPS, gang
@@ -124,6 +125,7 @@ class GangHosts(harness.DaemonTest):
         daemon.train("after", {**gang(), "distributed": {"ranks": 1}, "start_from_checkpoint": newest["id"]})
         self.assertEqual(daemon.wait_for_end("after")["state"], "JOB_STATE_SUCCEEDED")
 
+    @tiers.nightly
     def test_a_link_that_is_cut_is_a_restart_on_what_is_left(self):
         daemon, worker = self.begin(*SHORTEST)
         daemon.train("cut", gang(max_steps=STEPS))
@@ -145,6 +147,7 @@ class GangHosts(harness.DaemonTest):
         daemon.wait_for_step("cut", int(resumed["latest_checkpoint"]["step"]) + 50)
         daemon.ctl("cancel", "cut", "--now")
 
+    @tiers.nightly
     def test_a_far_rank_that_is_killed_is_a_restart(self):
         daemon, worker = self.begin(*SHORTEST)
         daemon.train("killed", gang(max_steps=STEPS))

@@ -8,6 +8,7 @@ import socket
 import unittest
 
 import harness
+import tiers
 from harness import spec
 
 TWO = ("--workers-slots", "2")
@@ -97,11 +98,13 @@ class Gangs(harness.DaemonTest):
         self.assertRegex(daemon.log(), r"job second: rank 1 on cpu: the worker was ended by signal 9 "
                                        r"\(Killed\).*; restart 1 of 3")
 
+    @tiers.nightly
     def test_rank_0_that_is_killed_is_a_restart_of_all(self):
         daemon = self.start(*TWO)
         self.kill_rank(daemon, "first", 0)
         self.assertRegex(daemon.log(), r"job first: rank 0 on cpu: the worker was ended by signal 9 ")
 
+    @tiers.nightly
     def test_one_that_is_killed_while_it_writes_shards_goes_on_from_whole_ones(self):
         daemon = self.start(*TWO)
         sharded = gang(max_steps=2000)
@@ -139,6 +142,7 @@ class Gangs(harness.DaemonTest):
         daemon.ctl("checkpoint-delete", newest)
         self.assertEqual(list(folder.glob(f"{pathlib.Path(records[0]['path']).name}*")), [])
 
+    @tiers.nightly
     def test_a_rank_that_is_stopped_is_noticed(self):
         daemon = self.start(*TWO, "--hang-step-seconds", "3")
         daemon.train("silent", gang(max_steps=2000))
@@ -178,6 +182,7 @@ class Gangs(harness.DaemonTest):
         self.assertEqual(ended["state"], "JOB_STATE_SUCCEEDED", ended)
         self.assertEqual((int(ended["claim"]), int(ended.get("restarts", 0))), (2, 0))
 
+    @tiers.nightly
     def test_it_gives_way_and_waits_as_one(self):
         daemon = self.start(*TWO)
         # The two gangs do not fit at the same time. Between them is a job with one worker.
@@ -237,6 +242,7 @@ class Gangs(harness.DaemonTest):
         self.assertIn("distributed.ranks is 4; accepted: 1 to 2, for each rank takes a slot",
                       refused.stderr)
 
+    @tiers.nightly
     def test_one_that_may_have_fewer_ranks_shrinks_and_grows(self):
         daemon = self.start(*TWO)
         daemon.train("other", spec(max_steps=1_000_000))
@@ -256,6 +262,7 @@ class Gangs(harness.DaemonTest):
         self.assertEqual((int(grown["claim"]), int(grown.get("restarts", 0))), (2, 0))
         daemon.ctl("cancel", "elastic", "--now")
 
+    @tiers.nightly
     def test_strangers_at_its_ports_do_not_disturb_it(self):
         daemon = self.start(*TWO)
         daemon.train("open", gang(max_steps=5000))

@@ -10,6 +10,7 @@ import unittest
 import unittest.mock
 
 import harness
+import tiers
 import secure
 from harness import BIN, spec
 
@@ -103,6 +104,7 @@ class RemoteWorkers(harness.DaemonTest):
         self.assertEqual(worker.wait(), 1, worker.log())
         self.assertEqual(list((pathlib.Path(self.data_dir) / "checkpoints").rglob("*.pt")), [])
 
+    @tiers.nightly
     def test_one_that_comes_back_too_late_is_refused(self):
         daemon = self.start(*ALONE, *SHORTEST)
         first = self.worker(daemon, name="first")

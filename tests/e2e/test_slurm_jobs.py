@@ -8,6 +8,7 @@ import unittest
 
 import cluster_jobs
 import harness
+import tiers
 from cluster_jobs import STEPS
 
 sys.path.insert(0, str(harness.SOURCE / "tests" / "interop"))
@@ -106,6 +107,7 @@ class SlurmJobs(cluster_jobs.ClusterJobs):
         harness.wait_for("Slurm to be empty", lambda: not self.live())
         self.assertEqual(len(self.slurm_jobs()), 2)
 
+    @tiers.nightly
     def test_a_warning_of_slurm_is_a_checkpoint_and_another_submission(self):
         daemon = self.begin()
         daemon.train("warned", submitted(max_steps=STEPS))
@@ -119,6 +121,7 @@ class SlurmJobs(cluster_jobs.ClusterJobs):
         self.assertEqual(len(self.slurm_jobs()), 2)
         daemon.ctl("cancel", "warned", "--now")
 
+    @tiers.nightly
     def test_scancel_from_outside_is_a_restart_until_they_are_used_up(self):
         daemon = self.begin()
         job = submitted(max_steps=STEPS)
@@ -138,6 +141,7 @@ class SlurmJobs(cluster_jobs.ClusterJobs):
         self.assertIn("restart 1 of 1", daemon.log())
         harness.wait_for("Slurm to be empty", lambda: not self.live())
 
+    @tiers.nightly
     def test_killed_daemons_neither_lose_nor_double_what_waits(self):
         daemon = self.begin()
         other = self.occupy()
@@ -188,6 +192,7 @@ class SlurmJobs(cluster_jobs.ClusterJobs):
         daemon.ctl("cancel", "refused")
         self.assertEqual(daemon.wait_for_end("refused")["state"], "JOB_STATE_CANCELLED")
 
+    @tiers.nightly
     def test_workers_that_cannot_attach_use_up_the_restarts(self):
         daemon = self.begin("--launchers-worker-program", "/bin/false")
         job = submitted()

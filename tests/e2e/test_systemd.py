@@ -7,6 +7,7 @@ import time
 import unittest
 
 import harness
+import tiers
 import secure
 
 
@@ -98,6 +99,7 @@ class Notifications(harness.DaemonTest):
             pass
         self.assertNotIn(b"WATCHDOG=1", heard)
 
+    @tiers.nightly
     def test_silence_when_the_listener_takes_nobody(self):
         # The only connection is in use, so the probe fails.
         daemon = self.watched("--grpc-max-connections", "1")

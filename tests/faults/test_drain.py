@@ -8,6 +8,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 
 import harness  # noqa: E402
+import tiers  # noqa: E402
 from harness import spec  # noqa: E402
 
 # Enough steps that the jobs are still running when they are stopped.
@@ -43,6 +44,7 @@ class Drain(harness.DaemonTest):
             self.assertIn(f"continued from step {saved}", job["state_reason"])
         print(f"four jobs drained in {seconds:.2f} s", file=sys.stderr)
 
+    @tiers.nightly
     def test_a_hung_worker_that_outlived_its_daemon_does_not_hold_the_end(self):
         flags = ["--workers-program", str(harness.FAKE_WORKER)]
         daemon = self.start(*flags)

@@ -9,6 +9,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 
 import harness  # noqa: E402
+import tiers  # noqa: E402
 from harness import spec  # noqa: E402
 
 # More steps than the job can execute before the test ends it.
@@ -48,6 +49,7 @@ class Pauses(harness.DaemonTest):
         self.assertRegex(daemon.log(), r"warning genesisd did not run for [67]\.?\d*s")
         self.assertNotIn("no progress for", daemon.log())
 
+    @tiers.nightly
     def test_a_worker_that_hangs_is_ended_after_a_pause_as_before_it(self):
         daemon = self.start("--hang-step-seconds", "3")
         daemon.train("stuck", steady())
