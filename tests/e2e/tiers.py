@@ -4,13 +4,11 @@ deploy/test.sh --all adds.
 GENESIS_TIER is "gate" or "nightly". If it is not set, all tests run."""
 
 import os
-import typing
 import unittest
 
 # Prefix of the reason if harness.not_run skips a test.
 NOT_RUN = "NOT RUN: "
 TIER = os.environ.get("GENESIS_TIER", "")
-Case = typing.TypeVar("Case")
 
 
 def nightly(test):
@@ -19,23 +17,11 @@ def nightly(test):
     return test
 
 
-def share(cases: typing.Iterable[Case], gate: typing.Container[Case]) -> list[Case]:
-    """Returns the cases of a matrix that run now. Cases in `gate` run in the gate, and the others at night."""
-    return [case for case in cases if not TIER or (case in gate) == (TIER == "gate")]
-
-
 def runs_now(test: unittest.TestCase) -> bool:
-    """Returns whether the test belongs to the current tier. A test decorated with `shared` belongs to both."""
+    """Returns whether the test belongs to the current tier."""
     method = getattr(type(test), test._testMethodName, None)
     at_night = getattr(type(test), "nightly", False) or getattr(method, "nightly", False)
-    shared = getattr(method, "shared", False) and not getattr(type(test), "nightly", False)
-    return not TIER or shared or at_night == (TIER == "nightly")
-
-
-def shared(test):
-    """Decorates a method that calls `share` to divide its matrix between the tiers."""
-    test.shared = True
-    return test
+    return not TIER or at_night == (TIER == "nightly")
 
 
 def select(suite: unittest.TestSuite) -> unittest.TestSuite:

@@ -154,10 +154,10 @@ class CompiledModuleTest(unittest.TestCase):
         self.assertLess(compiled_job.worst(compiled, eager), TOLERANCE)
 
 
-@tiers.nightly
 class KindsOfModules(exported_jobs.ExportedJobs):
     exports_few = True
 
+    @tiers.nightly
     def test_they_train_as_their_graphs_do(self):
         for net in module_kinds.LastStates, module_kinds.Follower:
             with self.subTest(net.__name__), tempfile.TemporaryDirectory() as folder:

@@ -13,6 +13,7 @@ import unittest.mock
 import zipfile
 
 import compiled_job
+import tiers
 import twin
 
 # Sums are computed in another order, so the losses of two runs drift apart, as those of two eager runs with different orders do. Under BF16
@@ -280,6 +281,7 @@ class CompiledStepTest(unittest.TestCase):
         self.assertIn("hidden", self.cannot(job))
         self.assertIn("missing.yaml", self.cannot(self.folder / "missing.yaml"))
 
+    @tiers.nightly
     def test_a_package_that_the_worker_does_not_take_is_not_installed(self):
         with unittest.mock.patch.dict(os.environ, TMPDIR=str(self.folder / "missing")):
             self.assertIn("FP32: nothing was installed: genesis-worker rejects the package: ",

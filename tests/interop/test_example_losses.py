@@ -9,6 +9,7 @@ import unittest
 
 import compiled_job
 import numpy
+import tiers
 import torch
 import twin
 from replay_files import replay_segment, trajectories
@@ -151,6 +152,7 @@ class ExampleLosses(unittest.TestCase):
         self.assertEqual(len(records), STEPS)
         self.assertIn("the loss became nan at step 7 in FP32", output)
 
+    @tiers.nightly
     def test_a_compiled_step_of_such_a_module(self):
         packages = self.root / "packages"
         job = self.job("losses.pt2", kind="UNIFORM")

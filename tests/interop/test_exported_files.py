@@ -11,6 +11,7 @@ import compiled_job  # noqa: F401 - sets the path of the scripts.
 import exported
 import numpy
 import step
+import tiers
 import torch
 import twin
 from exported_jobs import EXAMPLES, FORMATS, GATE, STEPS, ExportedJobs, Normed, Scaled, loss_of
@@ -95,6 +96,7 @@ class ExportedFiles(ExportedJobs):
                 change()
                 self.assertIn(message, self.refused(job))
 
+    @tiers.nightly
     def test_a_graph_without_one_of_its_parts_is_refused(self):
         record = "module/models/FP32.json"
         job, _ = self.job(Normed)

@@ -13,6 +13,7 @@ from unittest import mock
 
 import exported_jobs
 import numpy
+import tiers
 import torch
 from exported_jobs import (Bags, Branching, Changed, Counting, ExportedJobs, Kept, Merged, Normed, Padded, Recomputed, Scaled, Sliced,
                            Turned, Unmoved, hooked, loss_of, packed)
@@ -25,6 +26,7 @@ GENERATOR = torch.Generator()
 
 
 class Exporting(ExportedJobs):
+    @tiers.nightly
     def test_a_gradient_that_is_rounding_alone_is_no_difference(self):
         torch.manual_seed(0)
         module, generator = Unmoved(), numpy.random.default_rng(7)

@@ -6,6 +6,7 @@ import unittest
 import warnings
 
 import numpy
+import tiers
 import torch
 import twin
 from exported_jobs import GATE, ExportedJobs
@@ -229,6 +230,7 @@ class HeldOutLosses(ExportedJobs):
         self.arrays["label"] = numpy.where(label == -100, -7, label)
         self.assert_held_out(SevenIgnored, None, lambda module, rows: module(rows["x"], rows["label"]))
 
+    @tiers.nightly
     def test_batches_in_which_nothing_counts(self):
         self.arrays["label"][-HELD_OUT + 9:-HELD_OUT + 18] = -100
         self.arrays["label"][-3:] = -100

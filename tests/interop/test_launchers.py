@@ -9,6 +9,7 @@ import time
 import unittest
 
 import slurm_cluster
+import tiers
 import twin
 
 SOURCE = pathlib.Path(os.environ["GENESIS_SOURCE"])
@@ -75,6 +76,7 @@ class Slurm(Launchers):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("SLURM_STEP_NUM_TASKS is 2 and training.use_ddp is false", done.stderr)
 
+    @tiers.nightly
     def test_a_warning_signal_checkpoints_and_the_requeued_job_resumes(self):
         """The signal is sent through examples/slurm.sh, like Slurm's own warning before the time limit or a preemption."""
         job = self.job(max_steps=10**7)

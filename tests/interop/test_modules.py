@@ -8,6 +8,7 @@ from unittest import mock
 import exported_jobs
 import module_kinds
 import numpy
+import tiers
 import torch
 import twin
 from exported_jobs import BATCH, EXAMPLES, GATE, PURE, STEPS, ExportedJobs
@@ -78,6 +79,7 @@ class Modules(ExportedJobs):
             torch.testing.assert_close(last["model_state_dict"][name], master.detach(), msg=lambda text, name=name: f"{name}: {text}",
                                        **tolerances)
 
+    @tiers.nightly
     def test_modules_of_many_kinds_train_as_in_python(self):
         for net in module_kinds.KINDS:
             with self.subTest(net.__name__):
@@ -86,6 +88,7 @@ class Modules(ExportedJobs):
                 wanted, masters, _, _ = self.loop(net, "AdamW")
                 self.assert_near(records, wanted, last, masters, 1e-5)
 
+    @tiers.nightly
     def test_recurrent_layers_train_in_pure_bf16(self):
         for net in module_kinds.RECURRENT:
             with self.subTest(net.__name__):

@@ -7,6 +7,7 @@ import zipfile
 
 import compiled_job
 import exported_jobs
+import tiers
 import torch
 import twin
 from exported_jobs import (BATCH, EXAMPLES, GATE, MODULES, PURE, STEPS, Arithmetic, Attentive, Convolutional, Dropped, ExportedJobs, Loop,
@@ -226,6 +227,7 @@ class PureFormats(ExportedJobs):
                 self.assertNotIn("without", self.manifest())
         self.assertLess(sizes[0] - sizes[1], sum(tensor.nbytes for tensor in module.parameters()) / 2)
 
+    @tiers.nightly
     def test_a_compiled_step_trains_as_the_graph_does(self):
         packages = self.path / "packages"
         job, _ = self.job(Normed, "BF16", precision={"fallbacks": ["FP32"]})

@@ -5,6 +5,7 @@ import unittest
 
 import compiled_job
 import numpy
+import tiers
 import torch
 import twin
 from exported_jobs import BATCH, EXAMPLES, ExportedJobs, loss_of
@@ -154,6 +155,7 @@ class SkippedSteps(ExportedJobs):
             self.assertLess(abs(record["loss"] - loss), 1e-5 * loss, record)
         self.assertEqual(last["model_state_dict"]["layers.1.num_batches_tracked"].item(), STEPS)
 
+    @tiers.nightly
     def test_compiled_steps(self):
         self.spoil(3e38)
         packages = self.path / "packages"
