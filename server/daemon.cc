@@ -51,7 +51,9 @@ Daemon::Daemon(LoadedSettings loaded)
       start_time_(TimestampNow()),
       metrics_(settings_.deployment, kVersion),
       notifier_(&ProcessEnvironment),
-      config_(loaded_, &metrics_) {}
+      config_(loaded_, &metrics_),
+      security_(settings_, &metrics_),
+      watchdog_(notifier_) {}
 
 Daemon::~Daemon() { StopAll(); }
 
@@ -68,9 +70,23 @@ std::optional<StartFailure> Daemon::Start() {
   const std::string problem = WriteEndpoints();
   if (!problem.empty()) return StartFailure{ExitCode::kStoreFailure, problem};
   AddReloadableParts();
-  StartWatchdog();
+  watchdog_.Start(grpc_address_, security_.tls() != nullptr,
+                  [this](std::function<void()> alive) { jobs_->AskWriter(std::move(alive)); });
   notifier_.Ready(StatusLine());
   return std::nullopt;
+}
+
+void Daemon::AddReloadableParts() {
+  using Commit = RuntimeConfig::Commit;
+  security_.AddTo(config_);
+  config_.AddPart([this](const Settings& next) -> absl::StatusOr<Commit> {
+    return [this, level = next.log.level, queue = next.queue.max_jobs,
+            watch = next.precision.failure_watch] {
+      SetLogLevel(level);
+      jobs_->admission().SetQueueLimit(queue);
+      jobs_->SetFailureWatch(watch);
+    };
+  });
 }
 
 std::optional<StartFailure> Daemon::OpenData() {
@@ -157,8 +173,9 @@ HttpHandlers Daemon::MakeHttpHandlers() {
 }
 
 std::optional<StartFailure> Daemon::StartHttp() {
-  absl::StatusOr<std::unique_ptr<HttpServer>> http = HttpServer::Start(
-      settings_.http.listen, MakeHttpHandlers(), {}, tls_ ? MakeHttpTls(tls_.get()) : nullptr);
+  absl::StatusOr<std::unique_ptr<HttpServer>> http =
+      HttpServer::Start(settings_.http.listen, MakeHttpHandlers(), {},
+                        security_.tls() ? MakeHttpTls(security_.tls()) : nullptr);
   if (!http.ok()) return StartFailure(ExitCode::kAddressInUse, http.status());
   http_ = *std::move(http);
   http_address_ = WithPort(settings_.http.listen, http_->port());
@@ -181,7 +198,7 @@ std::optional<StartFailure> Daemon::StartJobs() {
     pool.remote->set_path(settings_.checkpoints.dir);
     pool.remote->set_id(*id);
   }
-  CreateTelemetry(pool.workers.devices);
+  telemetry_ = MakeTelemetry(pool.workers.devices);
   pool_ = std::make_unique<WorkerPool>(std::move(pool));
   if (std::optional<StartFailure> failure = AddLaunchers()) return failure;
   jobs_ = std::make_unique<JobManager>(
@@ -189,7 +206,7 @@ std::optional<StartFailure> Daemon::StartJobs() {
                           settings_.compiled_dir(), settings_.workers.cuda_graphs, settings_.queue,
                           settings_.scheduler, settings_.gate, settings_.precision,
                           settings_.rehearsals, settings_.retention,
-                          [this](const training::v1::HistoryRow& row) { recorder_->Note(row); },
+                          [this](const training::v1::HistoryRow& row) { telemetry_->Note(row); },
                           &launchers_, settings_.launchers.poll_seconds},
       store_.get(), pool_.get(), &metrics_);
   const absl::Status recovered = jobs_->Recover();
@@ -202,9 +219,20 @@ std::optional<StartFailure> Daemon::StartJobs() {
   if (!listener.ok()) return StartFailure(ExitCode::kAddressInUse, listener.status());
   worker_listener_ = *std::move(listener);
   pool_->Start();
-  monitor_->Start();
-  recorder_->Start();
+  telemetry_->Start();
   return std::nullopt;
+}
+
+std::unique_ptr<Telemetry> Daemon::MakeTelemetry(const std::vector<std::string>& devices) {
+  Telemetry::Options options;
+  options.data_dir = settings_.data_dir;
+  options.machine.volumes = {{"data", settings_.data_dir},
+                             {"checkpoints", settings_.checkpoints.dir}};
+  options.machine.devices = devices;
+  options.history.interval = absl::Seconds(settings_.history.interval_seconds);
+  options.history.retention = absl::Hours(24) * settings_.history.retention_days;
+  return std::make_unique<Telemetry>(std::move(options), &metrics_,
+                                     [this] { return jobs_->queries().HistoryRows(); });
 }
 
 std::optional<StartFailure> Daemon::StartTrainingService() {
@@ -217,17 +245,17 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
   files.max_import_bytes = settings_.checkpoints.max_import_bytes;
   files_ = std::make_unique<CheckpointFiles>(std::move(files));
   backup_ = std::make_unique<StoreBackup>(settings_.data_dir);
-  gate_ = std::make_unique<ApiGate>(authenticator_.get(), audit_.get(), &metrics_);
-  api_ = std::make_unique<TrainingApi>(
-      TrainingApi::Parts{jobs_.get(), pool_.get(), files_.get(), datasets_.get(), uploads_.get(),
-                         backup_.get(), history_.get(), &config_, [this] { return Info(); }});
+  gate_ = std::make_unique<ApiGate>(security_.authenticator(), security_.audit(), &metrics_);
+  api_ = std::make_unique<TrainingApi>(TrainingApi::Parts{
+      jobs_.get(), pool_.get(), files_.get(), datasets_.get(), uploads_.get(), backup_.get(),
+      telemetry_->history(), &config_, [this] { return Info(); }});
   remote_workers_ = std::make_unique<WorkerServiceImpl>(pool_.get(), gate_.get());
   training_service_ = std::make_unique<TrainingServiceImpl>(TrainingServiceImpl::Parts{
       gate_.get(), api_.get(), jobs_.get(), datasets_.get(), files_.get(), &metrics_});
   http_api_ = std::make_unique<ApiRoutes>(ApiRoutes::Parts{
       gate_.get(), api_.get(), jobs_.get(), datasets_.get(), files_.get(), &metrics_});
   export_ = std::make_unique<MetricsExport>(
-      MetricsExport::Parts{&metrics_, history_.get(), [this] { return Info(); },
+      MetricsExport::Parts{&metrics_, telemetry_->history(), [this] { return Info(); },
                            [this] { return jobs_->queries().Stats().fp16_enabled_runtime(); },
                            [this] { return RecentJobs(); },
                            [this](const std::string& path, int status) {
@@ -237,7 +265,7 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
       gate_.get(), std::vector<std::string>{kTrainingServiceName, kHealthServiceName});
   absl::StatusOr<std::unique_ptr<TrainingListener>> listener = TrainingListener::Start(
       {.settings = &settings_,
-       .tls = tls_.get(),
+       .tls = security_.tls(),
        .services = {training_service_.get(), remote_workers_.get(), reflection_.get()},
        .refused = [this](const std::string& reason) { metrics_.ConnectionRefused(reason); },
        .unknown_method = [this] { metrics_.Request("grpc", "other", "UNIMPLEMENTED"); }});
@@ -291,7 +319,7 @@ training::v1::GetServerInfoResponse Daemon::Info() const {
 // Returns recent rows for the statistics page; none on an error, which the page cannot show.
 std::vector<training::v1::HistoryRow> Daemon::RecentHistory() const {
   std::vector<training::v1::HistoryRow> recent;
-  const auto rows = history_->ReadNewest(absl::Now() - absl::Hours(24), kRecentRows);
+  const auto rows = telemetry_->history()->ReadNewest(absl::Now() - absl::Hours(24), kRecentRows);
   if (!rows.ok()) return recent;
   for (const HistoryStore::Row& each : *rows) recent.push_back(each.row);
   return recent;
@@ -310,6 +338,20 @@ std::vector<training::v1::Job> Daemon::RecentJobs() const {
   return jobs;
 }
 
+void Daemon::OnHangup() {
+  notifier_.Reloading();
+  for (const absl::Status& status : {ReopenLog(), security_.ReopenAudit()}) {
+    if (!status.ok()) spdlog::error("{}", std::string(status.message()));
+  }
+  // No caller waits for the result, and Reload itself logs and counts errors.
+  config_.Reload(/*validate_only=*/false).IgnoreError();
+  notifier_.Ready(StatusLine());
+}
+
+std::string Daemon::StatusLine() const {
+  return absl::StrCat("Serves gRPC on ", grpc_address_, " and HTTP on ", http_address_);
+}
+
 void Daemon::Tend() {
   const bool ready = CheckReadiness().ready;
   training_listener_->health()->SetServingStatus(kTrainingServiceName, ready);
@@ -323,9 +365,9 @@ void Daemon::Tend() {
   }
   gate_->Tend();
   metrics_.ErrorsCaught(TakeCaughtErrors());
-  monitor_->HideStale();
+  telemetry_->HideStale();
   config_.Tend();
-  FeedWatchdog();
+  watchdog_.Feed();
 }
 
 bool Daemon::Drain() {
@@ -333,7 +375,7 @@ bool Daemon::Drain() {
   spdlog::info("draining: no new jobs; running ones are checkpointed within {} s",
                absl::ToInt64Seconds(timeout));
   notifier_.Stopping(timeout + 3 * kStopGrace);
-  if (probe_) probe_->Stop();
+  watchdog_.Stop();
   config_.Close();
   draining_ = true;
   Tend();
@@ -359,15 +401,14 @@ void Daemon::StopAll() {
   if (pool_) pool_->Stop(kStopGrace);
   if (files_) files_->Stop();
   const auto deadline = std::chrono::system_clock::now() + absl::ToChronoSeconds(kStopGrace);
-  if (probe_) probe_->Stop();
+  watchdog_.Stop();
   config_.Close();
   if (training_listener_) training_listener_->Stop(deadline);
   if (worker_listener_) worker_listener_->Stop(deadline);
   launchers_.Stop();
   if (jobs_) jobs_->Stop();
-  if (recorder_) recorder_->Stop();
+  if (telemetry_) telemetry_->Stop();
   if (http_) http_->Stop();
-  if (monitor_) monitor_->Stop();
 }
 
 }  // namespace genesis

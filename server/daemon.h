@@ -4,19 +4,14 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "absl/status/statusor.h"
-#include "base/exit_code.h"
 #include "base/running_time.h"
 #include "config/settings/settings.h"
 #include "metrics/metrics.h"
 #include "server/api/api_gate.h"
 #include "server/api/runtime_config.h"
 #include "server/api/training_api.h"
-#include "server/auth/audit_log.h"
-#include "server/auth/tls_files.h"
-#include "server/auth/token_authenticator.h"
 #include "server/checkpoints/checkpoint_files.h"
 #include "server/datasets/replay_store.h"
 #include "server/datasets/upload_store.h"
@@ -31,27 +26,17 @@
 #include "server/rpc/training_service.h"
 #include "server/rpc/worker_listener.h"
 #include "server/rpc/worker_service.h"
+#include "server/security.h"
+#include "server/start_failure.h"
 #include "server/store/backup.h"
 #include "server/store/data_dir.h"
-#include "server/store/history_store.h"
 #include "server/store/job_store.h"
 #include "server/systemd/notifier.h"
-#include "server/systemd/self_probe.h"
-#include "server/telemetry/history_recorder.h"
-#include "server/telemetry/machine_monitor.h"
+#include "server/systemd/service_watchdog.h"
+#include "server/telemetry/telemetry.h"
 #include "server/workers/worker_pool.h"
 
 namespace genesis {
-
-// The reason why the daemon could not start.
-struct StartFailure {
-  StartFailure(ExitCode exit_code, std::string why) : code(exit_code), message(std::move(why)) {}
-  StartFailure(ExitCode exit_code, const absl::Status& status)
-      : StartFailure(exit_code, std::string(status.message())) {}
-
-  ExitCode code;
-  std::string message;
-};
 
 // The whole of genesisd: owns all components, starts them in dependency order and stops them in
 // reverse. Used by the main thread; components have threads of their own.
@@ -76,11 +61,9 @@ class Daemon {
 
  private:
   std::optional<StartFailure> OpenData();
-  std::optional<StartFailure> OpenSecurity();
   void AddReloadableParts();
-  void StartWatchdog();
-  void FeedWatchdog();
   std::string StatusLine() const;
+  std::optional<StartFailure> OpenSecurity() { return security_.Open(); }
   std::optional<StartFailure> StartHttp();
   HttpHandlers MakeHttpHandlers();
   std::optional<StartFailure> StartJobs();
@@ -93,7 +76,7 @@ class Daemon {
   training::v1::GetServerInfoResponse Info() const;
   std::vector<training::v1::Job> RecentJobs() const;
   std::vector<training::v1::HistoryRow> RecentHistory() const;
-  void CreateTelemetry(const std::vector<std::string>& devices);
+  std::unique_ptr<Telemetry> MakeTelemetry(const std::vector<std::string>& devices);
   void StopAll();
 
   const Heartbeat heartbeat_;
@@ -103,11 +86,10 @@ class Daemon {
   Metrics metrics_;
   const Notifier notifier_;
   RuntimeConfig config_;
+  Security security_;
   std::unique_ptr<DataDir> data_dir_;
   std::unique_ptr<JobStore> store_;
-  std::unique_ptr<MachineMonitor> monitor_;
-  std::unique_ptr<HistoryStore> history_;
-  std::unique_ptr<HistoryRecorder> recorder_;
+  std::unique_ptr<Telemetry> telemetry_;
   LauncherThreads launchers_;
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<JobManager> jobs_;
@@ -116,9 +98,6 @@ class Daemon {
   std::unique_ptr<ReplayStore> datasets_;
   std::unique_ptr<UploadStore> uploads_;
   std::unique_ptr<StoreBackup> backup_;
-  std::unique_ptr<TlsStore> tls_;  // Null without TLS.
-  std::unique_ptr<TokenAuthenticator> authenticator_;
-  std::unique_ptr<AuditLog> audit_;
   std::unique_ptr<CheckpointFiles> files_;
   std::unique_ptr<ApiGate> gate_;
   std::unique_ptr<TrainingApi> api_;
@@ -126,8 +105,7 @@ class Daemon {
   std::unique_ptr<ReflectionService> reflection_;
   std::unique_ptr<WorkerListener> worker_listener_;
   std::unique_ptr<TrainingListener> training_listener_;
-  std::unique_ptr<SelfProbe> probe_;  // Null without a watchdog.
-  absl::Time fed_ = absl::InfinitePast();
+  ServiceWatchdog watchdog_;
   std::unique_ptr<ApiRoutes> http_api_;
   std::unique_ptr<MetricsExport> export_;
   std::unique_ptr<HttpServer> http_;

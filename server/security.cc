@@ -1,10 +1,9 @@
-// The part of Daemon for authentication and TLS, which can be reloaded while the daemon runs.
+#include "server/security.h"
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "server/daemon.h"
-#include "server/logging.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
@@ -41,12 +40,12 @@ absl::Status CheckSameKind(const Settings& start, const Settings& next) {
 
 }  // namespace
 
-std::optional<StartFailure> Daemon::OpenSecurity() {
+std::optional<StartFailure> Security::Open() {
   for (const std::string& note : InsecureNotes(settings_)) spdlog::warn("{}", note);
   if (!settings_.tls.certificate_file.empty()) {
     absl::StatusOr<TlsMaterial> material = LoadTlsMaterial(settings_);
     if (!material.ok()) return StartFailure(ExitCode::kUsage, material.status());
-    TellCertificate(*material, metrics_);
+    TellCertificate(*material, *metrics_);
     tls_ = std::make_unique<TlsStore>(*std::move(material));
   }
   absl::StatusOr<TokenAuthenticator::Rules> rules = LoadRules(settings_);
@@ -55,20 +54,20 @@ std::optional<StartFailure> Daemon::OpenSecurity() {
   // A program that builds its own settings may leave the audit log disabled.
   if (settings_.audit.file.empty()) return std::nullopt;
   absl::StatusOr<std::unique_ptr<AuditLog>> audit =
-      AuditLog::Open(settings_.audit.file, &absl::Now, [this] { metrics_.AuditLineLost(); });
+      AuditLog::Open(settings_.audit.file, &absl::Now, [this] { metrics_->AuditLineLost(); });
   if (!audit.ok()) return StartFailure(ExitCode::kStoreFailure, audit.status());
   audit_ = *std::move(audit);
   return std::nullopt;
 }
 
-void Daemon::AddReloadableParts() {
+void Security::AddTo(RuntimeConfig& config) {
   using Commit = RuntimeConfig::Commit;
-  config_.AddPart([this](const Settings& next) -> absl::StatusOr<Commit> {
+  config.AddPart([this](const Settings& next) -> absl::StatusOr<Commit> {
     absl::StatusOr<TokenAuthenticator::Rules> rules = LoadRules(next);
     if (!rules.ok()) return rules.status();
     return [this, rules = *std::move(rules)] { authenticator_->Replace(rules); };
   });
-  config_.AddPart([this](const Settings& next) -> absl::StatusOr<Commit> {
+  config.AddPart([this](const Settings& next) -> absl::StatusOr<Commit> {
     const absl::Status same = CheckSameKind(settings_, next);
     if (!same.ok()) return same;
     if (tls_ == nullptr) return [] {};
@@ -76,54 +75,13 @@ void Daemon::AddReloadableParts() {
     if (!material.ok()) return material.status();
     return [this, material = *std::move(material)] {
       if (material.certificate_chain != tls_->current().material->certificate_chain) {
-        TellCertificate(material, metrics_);
+        TellCertificate(material, *metrics_);
       }
       tls_->Replace(material);
     };
   });
-  config_.AddPart([this](const Settings& next) -> absl::StatusOr<Commit> {
-    return [this, level = next.log.level, queue = next.queue.max_jobs,
-            watch = next.precision.failure_watch] {
-      SetLogLevel(level);
-      jobs_->admission().SetQueueLimit(queue);
-      jobs_->SetFailureWatch(watch);
-    };
-  });
 }
 
-void Daemon::OnHangup() {
-  notifier_.Reloading();
-  for (const absl::Status& status : {ReopenLog(), audit_ ? audit_->Reopen() : absl::OkStatus()}) {
-    if (!status.ok()) spdlog::error("{}", std::string(status.message()));
-  }
-  // No caller waits for the result, and Reload itself logs and counts errors.
-  config_.Reload(/*validate_only=*/false).IgnoreError();
-  notifier_.Ready(StatusLine());
-}
-
-void Daemon::StartWatchdog() {
-  const std::optional<absl::Duration> watchdog = notifier_.watchdog();
-  if (!watchdog.has_value()) return;
-  // Tolerates two failed probes in a row before systemd restarts the daemon.
-  SelfProbe::Options options;
-  options.target = LocalTarget(grpc_address_);
-  options.tls = tls_ != nullptr;
-  options.period = *watchdog / 4;
-  options.ask_writer = [this](std::function<void()> alive) { jobs_->AskWriter(std::move(alive)); };
-  probe_ = std::make_unique<SelfProbe>(std::move(options));
-  probe_->Start();
-}
-
-void Daemon::FeedWatchdog() {
-  if (!probe_) return;
-  const absl::Time success = probe_->last_success();
-  if (success <= fed_) return;
-  fed_ = success;
-  notifier_.Alive();
-}
-
-std::string Daemon::StatusLine() const {
-  return absl::StrCat("Serves gRPC on ", grpc_address_, " and HTTP on ", http_address_);
-}
+absl::Status Security::ReopenAudit() { return audit_ ? audit_->Reopen() : absl::OkStatus(); }
 
 }  // namespace genesis
