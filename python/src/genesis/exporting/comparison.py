@@ -102,7 +102,7 @@ class Comparison:
 
     def _counts(self, what: str) -> ExportError:
         return ExportError(f"forward of {type(self._step.module).__name__} changes {what} in each step, which a graph would keep as it was: make it a "
-                           "buffer (register_buffer), change it in place, and choose with torch.where")
+                           "buffer (register_buffer), change it in place, and choose with torch.where; or leave it out if it is only a log")
 
     def require_training(self, graph: Graph) -> None:
         """Compares losses, gradients and state of the graph ``FP32``."""
