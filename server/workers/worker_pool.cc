@@ -63,161 +63,89 @@ void WorkerPool::Start() {
 }
 
 void WorkerPool::Stop(absl::Duration grace) {
-  WorkerActions actions;
-  {
-    absl::MutexLock lock(&mutex_);
-    actions = table_.Stop(grace);
-  }
-  Perform(actions);
+  Apply([&](WorkerTable& table) { return table.Stop(grace); });
   Wake();
   if (thread_.joinable()) thread_.join();
 }
 
 void WorkerPool::Drain() {
-  WorkerActions actions;
-  {
-    absl::MutexLock lock(&mutex_);
-    actions = table_.Drain();
-  }
-  Perform(actions);
+  Apply([](WorkerTable& table) { return table.Drain(); });
 }
 
 std::vector<WorkerLease> WorkerPool::ReserveGang(int ranks, int64_t memory_bytes) {
-  std::vector<WorkerLease> leases;
-  {
-    absl::MutexLock lock(&mutex_);
-    leases = table_.ReserveGang(ranks, memory_bytes);
-  }
+  std::vector<WorkerLease> leases =
+      Locked([&](WorkerTable& table) { return table.ReserveGang(ranks, memory_bytes); });
   if (leases.empty()) Wake();  // Workers may have to be started.
   return leases;
 }
 
 void WorkerPool::Release(const std::string& worker_id) {
-  WorkerActions actions;
-  {
-    absl::MutexLock lock(&mutex_);
-    actions = table_.Release(worker_id);
-  }
-  Perform(actions);
+  Apply([&](WorkerTable& table) { return table.Release(worker_id); });
   Wake();
 }
 
 void WorkerPool::OpenReservation(const std::string& name) {
-  absl::MutexLock lock(&mutex_);
-  table_.OpenReservation(name);
+  Locked([&](WorkerTable& table) { table.OpenReservation(name); });
 }
 
 void WorkerPool::CloseReservation(const std::string& name) {
-  WorkerActions actions;
-  {
-    absl::MutexLock lock(&mutex_);
-    actions = table_.CloseReservation(name);
-  }
-  Perform(actions);
+  Apply([&](WorkerTable& table) { return table.CloseReservation(name); });
 }
 
 std::vector<WorkerLease> WorkerPool::ReserveSubmitted(const std::string& name, int ranks) {
-  absl::MutexLock lock(&mutex_);
-  return table_.ReserveSubmitted(name, ranks);
-}
-
-int WorkerPool::WarmOf(const std::string& name) const {
-  absl::MutexLock lock(&mutex_);
-  return table_.WarmOf(name);
+  return Locked([&](WorkerTable& table) { return table.ReserveSubmitted(name, ranks); });
 }
 
 void WorkerPool::Begin(const std::string& worker_id, const training::v1::StartJob& start) {
-  WorkerActions actions;
-  {
-    absl::MutexLock lock(&mutex_);
-    actions = table_.Begin(worker_id, start);
-  }
-  Perform(actions);
+  Apply([&](WorkerTable& table) { return table.Begin(worker_id, start); });
   Wake();  // A spare may have to be started.
 }
 
 void WorkerPool::Send(const std::string& job_id, const AttachResponse& command) {
-  WorkerActions actions;
-  {
-    absl::MutexLock lock(&mutex_);
-    actions = table_.Send(job_id, command);
-  }
-  Perform(actions);
+  Apply([&](WorkerTable& table) { return table.Send(job_id, command); });
 }
 
 void WorkerPool::Acknowledge(const std::string& job_id, int64_t sequence) {
-  WorkerActions actions;
-  {
-    absl::MutexLock lock(&mutex_);
-    actions = table_.Acknowledge(job_id, sequence);
-  }
-  Perform(actions);
+  Apply([&](WorkerTable& table) { return table.Acknowledge(job_id, sequence); });
 }
 
 void WorkerPool::ExpectExit(const std::string& job_id, absl::Duration grace,
                             const std::string& why) {
-  {
-    absl::MutexLock lock(&mutex_);
-    table_.ExpectExit(job_id, grace, why);
-  }
+  Locked([&](WorkerTable& table) { table.ExpectExit(job_id, grace, why); });
   Wake();
 }
 
 void WorkerPool::Abandon(const std::string& job_id, const std::string& why) {
-  WorkerActions actions;
-  {
-    absl::MutexLock lock(&mutex_);
-    actions = table_.Abandon(job_id, why);
-  }
-  Perform(actions);
+  Apply([&](WorkerTable& table) { return table.Abandon(job_id, why); });
   Wake();
 }
 
 absl::StatusOr<std::string> WorkerPool::Retire(const std::string& worker_id) {
-  WorkerActions actions;
-  absl::StatusOr<std::string> job_id;
-  {
-    absl::MutexLock lock(&mutex_);
-    job_id = table_.Retire(worker_id, actions);
-  }
-  Perform(actions);
-  return job_id;
+  return Apply(
+      [&](WorkerTable& table, WorkerActions& actions) { return table.Retire(worker_id, actions); });
 }
 
-WorkerPool::Counts WorkerPool::counts() const {
-  absl::MutexLock lock(&mutex_);
-  return table_.counts();
-}
+int WorkerPool::WarmOf(const std::string& name) const { return Read(&WorkerTable::WarmOf, name); }
 
-int WorkerPool::slots() const {
-  absl::MutexLock lock(&mutex_);
-  return table_.slots();
-}
+WorkerPool::Counts WorkerPool::counts() const { return Read(&WorkerTable::counts); }
 
-int WorkerPool::free_slots() const {
-  absl::MutexLock lock(&mutex_);
-  return table_.free_slots();
-}
+int WorkerPool::slots() const { return Read(&WorkerTable::slots); }
+
+int WorkerPool::free_slots() const { return Read(&WorkerTable::free_slots); }
 
 std::vector<training::v1::WorkerInfo> WorkerPool::workers() const {
-  absl::MutexLock lock(&mutex_);
-  return table_.workers();
+  return Read(&WorkerTable::workers);
 }
 
 std::vector<training::v1::DeviceStatus> WorkerPool::devices() const {
-  absl::MutexLock lock(&mutex_);
-  return table_.devices();
+  return Read(&WorkerTable::devices);
 }
 
 int64_t WorkerPool::largest_device_bytes() const {
-  absl::MutexLock lock(&mutex_);
-  return table_.largest_device_bytes();
+  return Read(&WorkerTable::largest_device_bytes);
 }
 
-std::string WorkerPool::problem() const {
-  absl::MutexLock lock(&mutex_);
-  return table_.problem();
-}
+std::string WorkerPool::problem() const { return Read(&WorkerTable::problem); }
 
 std::vector<std::string> WorkerPool::notes() const {
   std::vector<std::string> notes;
@@ -236,38 +164,25 @@ std::vector<std::string> WorkerPool::notes() const {
 
 absl::Status WorkerPool::Attach(const AttachRequest& request, bool remote,
                                 std::shared_ptr<WorkerLink> link, const std::string& peer) {
-  WorkerActions actions;
-  absl::Status attached;
-  {
-    absl::MutexLock lock(&mutex_);
-    attached = table_.Attach(request, remote, std::move(link), actions, peer);
-  }
-  Perform(actions);
-  return attached;
+  return Apply([&](WorkerTable& table, WorkerActions& actions) {
+    return table.Attach(request, remote, std::move(link), actions, peer);
+  });
 }
 
 void WorkerPool::OnMessage(const std::string& worker_id, const AttachRequest& message) {
-  WorkerActions actions;
-  std::optional<int> rank;
-  {
-    absl::MutexLock lock(&mutex_);
-    rank = table_.OnMessage(worker_id, message, actions);
-  }
-  Perform(actions);
+  const std::optional<int> rank = Apply([&](WorkerTable& table, WorkerActions& actions) {
+    return table.OnMessage(worker_id, message, actions);
+  });
   if (rank.has_value()) events_->OnWorkerEvent(message, *rank);
 }
 
 bool WorkerPool::HoldsJob(const std::string& worker_id) const {
-  absl::MutexLock lock(&mutex_);
-  const std::optional<WorkerPhase> phase = table_.PhaseOf(worker_id);
+  const std::optional<WorkerPhase> phase = Read(&WorkerTable::PhaseOf, worker_id);
   return phase.has_value() && genesis::HoldsJob(*phase);
 }
 
 void WorkerPool::OnDetached(const std::string& worker_id, const WorkerLink* link) {
-  {
-    absl::MutexLock lock(&mutex_);
-    table_.OnDetached(worker_id, link);
-  }
+  Locked([&](WorkerTable& table) { table.OnDetached(worker_id, link); });
   Wake();
 }
 
@@ -302,15 +217,10 @@ void WorkerPool::Do(const TellGone& gone) {
   if (!gone.remote) exit.log_tail = logs_.Tail(exit.worker_id);
   if (gone.clean) logs_.Remove(exit.worker_id);
   if (gone.failed_to_start) {
-    WorkerActions actions;
     const std::string problem =
         absl::StrCat("worker ", exit.worker_id, " ", DescribeExit(exit.exit), " before it was warm",
                      exit.log_tail.empty() ? "" : ": " + exit.log_tail.back());
-    {
-      absl::MutexLock lock(&mutex_);
-      actions = table_.NoteStartFailure(problem);
-    }
-    Perform(actions);
+    Apply([&](WorkerTable& table) { return table.NoteStartFailure(problem); });
   } else if (gone.unexpected) {
     spdlog::warn("worker {} {}; its output is in {}", exit.worker_id, DescribeExit(exit.exit),
                  gone.remote ? "its host's journal" : logs_.PathOf(exit.worker_id));

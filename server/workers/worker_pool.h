@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -31,9 +32,9 @@ namespace genesis {
 // A worker of another host is started and ended by that host. It is gone when its stream is drained
 // and it has not reattached in time; by then it has stopped (config/job/worker_lease.h).
 // WorkerTable decides under the lock; processes, logs, streams and events are handled after its
-// release. Owner: the daemon. Thread-safe. Its own thread starts, watches and ends processes.
-// Failure: a failed start is retried after growing pauses (1 s to 30 s), and problem() returns the
-// reason for readiness.
+// release (`Apply`). Owner: the daemon. Thread-safe. Its own thread starts, watches and ends
+// processes. Failure: a failed start is retried after growing pauses (1 s to 30 s), and problem()
+// returns the reason for readiness.
 class WorkerPool final : public Workers {
  public:
   struct Options : WorkerTable::Options {
@@ -106,6 +107,32 @@ class WorkerPool final : public Workers {
   void WaitForNews();
   void Wake() const;
 
+  // Runs `change` on the table under the lock, and performs the required actions after its release.
+  // `change(table)` returns the actions. `change(table, actions)` adds them to its second argument
+  // and returns a value, which Apply returns.
+  template <typename Change>
+  auto Apply(const Change& change) ABSL_LOCKS_EXCLUDED(mutex_) {
+    if constexpr (std::is_invocable_v<const Change&, WorkerTable&>) {
+      Perform(Locked(change));
+    } else {
+      WorkerActions actions;
+      auto value = Locked([&](WorkerTable& table) { return change(table, actions); });
+      Perform(actions);
+      return value;
+    }
+  }
+  // Runs `change` on the table under the lock. Returns its result; no action is required.
+  template <typename Change>
+  auto Locked(const Change& change) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    return change(table_);
+  }
+  // Returns what `query`, a method of the table, returns under the lock.
+  template <typename Query, typename... Args>
+  auto Read(Query query, const Args&... args) const ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    return (table_.*query)(args...);
+  }
   // Performs the table's decisions, without the lock, because a stream, a disk
   // or an observer may be slow.
   void Perform(const WorkerActions& actions) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -2,7 +2,6 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,18 +22,10 @@ constexpr int kRoundMs = 200;
 void WorkerPool::Loop() {
   for (;;) {
     ReapEnded();
-    WorkerActions actions;
-    {
-      absl::MutexLock lock(&mutex_);
-      actions = table_.Tend();
-    }
-    Perform(actions);
+    Apply([](WorkerTable& table) { return table.Tend(); });
     SpawnMissing();
     TrimLogs();
-    {
-      absl::MutexLock lock(&mutex_);
-      if (table_.ended()) return;
-    }
+    if (Read(&WorkerTable::ended)) return;
     WaitForNews();
   }
 }
@@ -52,11 +43,8 @@ void WorkerPool::ReapEnded() {
 
 void WorkerPool::SpawnMissing() {
   for (;;) {
-    std::optional<SpawnWorker> missing;
-    {
-      absl::MutexLock lock(&mutex_);
-      missing = table_.NextSpawn();
-    }
+    const std::optional<SpawnWorker> missing =
+        Locked([](WorkerTable& table) { return table.NextSpawn(); });
     if (!missing.has_value() || !Spawn(*missing)) return;
   }
 }
@@ -86,12 +74,7 @@ bool WorkerPool::Spawn(const SpawnWorker& spawn) {
 void WorkerPool::TrimLogs() {
   if (SteadyNow() < next_trim_) return;
   next_trim_ = SteadyNow() + kTrimPause;
-  std::set<std::string> running;
-  {
-    absl::MutexLock lock(&mutex_);
-    running = table_.ids();
-  }
-  logs_.Trim(running);
+  logs_.Trim(Read(&WorkerTable::ids));
 }
 
 void WorkerPool::WaitForNews() {
