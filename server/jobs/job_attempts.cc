@@ -60,34 +60,35 @@ void JobAttempts::Recover(const Job& job) {
   const std::string id = job.id();
   if (IsGang(job) && AdoptGang(job)) return;
   if (!IsGang(job) && job.has_worker() &&
-      workers_->Adopt(job.worker(), id, /*rank=*/0, job.claim(), job.worker_sequence(),
-                      dispatcher_.MemoryOf(job.spec()))) {
+      context_.workers->Adopt(job.worker(), id, /*rank=*/0, job.claim(), job.worker_sequence(),
+                              context_.dispatcher.MemoryOf(job.spec()))) {
     spdlog::info("job {}: adopted its running worker {}", id, job.worker().worker_id());
-    dispatcher_.OnAdopted(id);
+    context_.dispatcher.OnAdopted(id);
     unprotected_.Adopt(job);
     return;
   }
   if (job.state() == training::v1::JOB_STATE_CANCELLING) {
     End(id, training::v1::JOB_STATE_CANCELLED, "cancelled; the daemon was restarted meanwhile");
   } else if (job.state() == training::v1::JOB_STATE_PAUSING) {
-    ledger_.Move(id, training::v1::JOB_STATE_PAUSED, "paused; the daemon was restarted meanwhile");
+    context_.ledger.Move(id, training::v1::JOB_STATE_PAUSED,
+                         "paused; the daemon was restarted meanwhile");
     LeaveWorker(id);
   } else {
-    metrics_->WorkerRestarted("daemon_restart");
+    context_.metrics->WorkerRestarted("daemon_restart");
     Requeue(id, "the daemon was restarted while the job ran");
   }
 }
 
 bool JobAttempts::AdoptGang(const Job& job) {
   const std::string id = job.id();
-  const int64_t memory = dispatcher_.MemoryOf(job.spec());
+  const int64_t memory = context_.dispatcher.MemoryOf(job.spec());
   std::string missing;
   int adopted = 0;
-  for (training::v1::RankStatus& status : *table_.Edit(id)->mutable_ranks()) {
+  for (training::v1::RankStatus& status : *context_.table.Edit(id)->mutable_ranks()) {
     const int rank = status.rank();
     const int64_t acknowledged = rank == 0 ? job.worker_sequence() : 0;
     if (!status.ended() &&
-        workers_->Adopt(status.worker(), id, rank, job.claim(), acknowledged, memory)) {
+        context_.workers->Adopt(status.worker(), id, rank, job.claim(), acknowledged, memory)) {
       ++adopted;
       continue;
     }
@@ -96,7 +97,7 @@ bool JobAttempts::AdoptGang(const Job& job) {
   }
   if (adopted == 0) return false;
   spdlog::info("job {}: {} of its {} workers live", id, adopted, job.ranks_size());
-  dispatcher_.OnAdopted(id);
+  context_.dispatcher.OnAdopted(id);
   unprotected_.Adopt(job);
   if (missing.empty()) return true;
   RankEnd end;
@@ -109,7 +110,7 @@ bool JobAttempts::AdoptGang(const Job& job) {
 }
 
 bool JobAttempts::IsCurrent(const std::string& job_id, int64_t claim) const {
-  const Job* job = table_.Find(job_id);
+  const Job* job = context_.table.Find(job_id);
   return job != nullptr && job->claim() == claim && IsOnWorker(job->state());
 }
 
@@ -117,9 +118,9 @@ void JobAttempts::OnFinished(const Job& job, int rank, const Finished& finished)
   if (!IsGang(job)) return EndAttempt(job, finished);
   if (rank >= job.ranks_size() || job.ranks(rank).ended()) return;
   const std::string id = job.id();
-  Job* const edited = table_.Edit(id);
+  Job* const edited = context_.table.Edit(id);
   edited->mutable_ranks(rank)->set_ended(true);
-  dispatcher_.NotePeak(*edited, finished.peak_memory_bytes(), finished.peak_device_bytes());
+  context_.dispatcher.NotePeak(*edited, finished.peak_memory_bytes(), finished.peak_device_bytes());
   if (finished.outcome() == Finished::OUTCOME_FAILED) {
     RankEnd end{.rank = rank, .finished = finished, .exit = {}, .why = {}, .follows = false};
     end.follows = finished.failure().cause() == training::v1::FAILURE_CAUSE_WORKER_EXIT;
@@ -137,15 +138,15 @@ void JobAttempts::OnFinished(const Job& job, int rank, const Finished& finished)
 void JobAttempts::EndRank(const std::string& job_id, const RankEnd& end) {
   gang_endings_.Note(job_id, end);
   const auto level = end.follows ? spdlog::level::info : spdlog::level::warn;
-  table_.Announce([this, job_id, level, why = end.why] {
+  context_.table.Announce([this, job_id, level, why = end.why] {
     spdlog::log(level, "job {}: {}", job_id, why);
-    workers_->Abandon(job_id, why);
+    context_.workers->Abandon(job_id, why);
   });
   EndGang(job_id);
 }
 
 void JobAttempts::EndGang(const std::string& job_id) {
-  const Job& job = *table_.Find(job_id);
+  const Job& job = *context_.table.Find(job_id);
   const RankEnd* const noted = gang_endings_.CauseOf(job_id);
   if (noted == nullptr ||
       std::any_of(job.ranks().begin(), job.ranks().end(),
@@ -169,22 +170,22 @@ void JobAttempts::EndGang(const std::string& job_id) {
 
 void JobAttempts::EndAttempt(const Job& job, const Finished& finished) {
   const std::string id = job.id();
-  Job* ended = table_.Edit(id);
+  Job* ended = context_.table.Edit(id);
   if (finished.has_progress()) *ended->mutable_progress() = finished.progress();
   if (finished.outcome() != Finished::OUTCOME_FAILED) NoteEnd(*ended);
-  dispatcher_.NotePeak(*ended, finished.peak_memory_bytes(), finished.peak_device_bytes());
+  context_.dispatcher.NotePeak(*ended, finished.peak_memory_bytes(), finished.peak_device_bytes());
   switch (finished.outcome()) {
     case Finished::OUTCOME_COMPLETED:
       // A worker sends Started before it can complete. If that report was lost, the result must
       // still be recorded.
       if (job.state() == training::v1::JOB_STATE_STARTING) {
-        ledger_.Move(id, training::v1::JOB_STATE_RUNNING, "training");
+        context_.ledger.Move(id, training::v1::JOB_STATE_RUNNING, "training");
       }
       if (finished.has_held_out()) *ended->mutable_held_out() = finished.held_out();
       if (finished.curve().steps_size() > 0) {
         training::v1::LossCurve curve = finished.curve();
         curve.set_peak_device_bytes(finished.peak_device_bytes());
-        table_.PutBaseline(WorkloadKey(job.spec()), id, curve);
+        context_.table.PutBaseline(WorkloadKey(job.spec()), id, curve);
       }
       End(id, training::v1::JOB_STATE_SUCCEEDED,
           finished.early_end().empty()
@@ -197,26 +198,26 @@ void JobAttempts::EndAttempt(const Job& job, const Finished& finished) {
     default:
       OnFailed(job, finished.failure());
   }
-  table_.Announce([this, id] {
-    workers_->ExpectExit(id, kExitGrace, "it reported the end of its job and did not exit");
+  context_.table.Announce([this, id] {
+    context_.workers->ExpectExit(id, kExitGrace, "it reported the end of its job and did not exit");
   });
 }
 
 void JobAttempts::OnFailed(const Job& job, const Failure& failure) {
   const std::string id = job.id();
   if (failure.cause() == training::v1::FAILURE_CAUSE_CHECKPOINT) {
-    table_.Count([this] { metrics_->CheckpointFailed(); });
+    context_.table.Count([this] { context_.metrics->CheckpointFailed(); });
   }
   const bool runs = IsTraining(job.state());
   if (runs && failure.cause() == training::v1::FAILURE_CAUSE_OUT_OF_MEMORY &&
       job.spec().scheduling().shrink_on_out_of_memory() && job.batch_halvings() == 0) {
-    table_.Edit(id)->set_batch_halvings(1);
+    context_.table.Edit(id)->set_batch_halvings(1);
     Requeue(id, absl::StrCat("out of memory; tried again with training.batch_size ",
                              job.spec().training().batch_size() / 2,
                              " and twice the accumulation: ", failure.message()));
   } else if (runs && failure.cause() == training::v1::FAILURE_CAUSE_DEVICE) {
     // After a device error the process is unusable, but the job can run in a new one.
-    table_.Count([this] { metrics_->WorkerRestarted("device_error"); });
+    context_.table.Count([this] { context_.metrics->WorkerRestarted("device_error"); });
     RestartOrFail(id, failure);
   } else {
     Fail(id, failure);
@@ -226,16 +227,16 @@ void JobAttempts::OnFailed(const Job& job, const Failure& failure) {
 void JobAttempts::OnStopped(const Job& job) {
   const std::string id = job.id();
   const std::string at = absl::StrCat(" at step ", job.progress().step());
-  const StopRequest* const request = stops_.Find(id);
+  const StopRequest* const request = context_.stops.Find(id);
   if (job.state() == training::v1::JOB_STATE_CANCELLING) {
     End(id, training::v1::JOB_STATE_CANCELLED, absl::StrCat("cancelled by a user", at));
   } else if (job.state() == training::v1::JOB_STATE_PAUSING) {
-    ledger_.Move(id, training::v1::JOB_STATE_PAUSED, absl::StrCat("paused by a user", at));
+    context_.ledger.Move(id, training::v1::JOB_STATE_PAUSED, absl::StrCat("paused by a user", at));
     LeaveWorker(id);
-    dispatcher_.StartQueued();
+    context_.dispatcher.StartQueued();
   } else if (request == nullptr) {
     Requeue(id, absl::StrCat("stopped", at,
-                             dispatcher_.draining() ? " because the daemon drains" : ""));
+                             context_.dispatcher.draining() ? " because the daemon drains" : ""));
   } else {
     EndStopped(id, *request, at);
   }
@@ -247,7 +248,7 @@ void JobAttempts::EndStopped(const std::string& job_id, const StopRequest& reque
     Fail(job_id, MakeFailure(training::v1::FAILURE_CAUSE_DEADLINE,
                              absl::StrCat(request.reason, "; stopped", at)));
   } else if (request.cause == StopCause::kHung) {
-    table_.Count([this] { metrics_->WorkerRestarted("hang"); });
+    context_.table.Count([this] { context_.metrics->WorkerRestarted("hang"); });
     RestartOrFail(job_id, MakeFailure(training::v1::FAILURE_CAUSE_HANG, request.reason));
   } else {
     Requeue(job_id, absl::StrCat(request.reason, at));
@@ -255,13 +256,13 @@ void JobAttempts::EndStopped(const std::string& job_id, const StopRequest& reque
 }
 
 void JobAttempts::OnLost(const WorkerExit& exit) {
-  dispatcher_.StartQueued();
+  context_.dispatcher.StartQueued();
   if (!IsCurrent(exit.job_id, exit.claim)) return;
-  const Job& job = *table_.Find(exit.job_id);
-  dispatcher_.NotePeak(*table_.Edit(exit.job_id), exit.exit.peak_memory_bytes, 0);
+  const Job& job = *context_.table.Find(exit.job_id);
+  context_.dispatcher.NotePeak(*context_.table.Edit(exit.job_id), exit.exit.peak_memory_bytes, 0);
   if (!IsGang(job)) return LoseAttempt(job, exit);
   if (exit.rank >= job.ranks_size() || job.ranks(exit.rank).ended()) return;
-  table_.Edit(exit.job_id)->mutable_ranks(exit.rank)->set_ended(true);
+  context_.table.Edit(exit.job_id)->mutable_ranks(exit.rank)->set_ended(true);
   RankEnd end;
   end.rank = exit.rank;
   end.exit = exit;
@@ -283,29 +284,29 @@ void JobAttempts::LoseAttempt(const Job& job, const WorkerExit& exit) {
 
 void JobAttempts::LoseAttempt(const Job& job, Failure failure, bool never_back) {
   const std::string id = job.id();
-  const StopRequest* const request = stops_.Find(id);
+  const StopRequest* const request = context_.stops.Find(id);
   if (job.state() == training::v1::JOB_STATE_CANCELLING) {
     End(id, training::v1::JOB_STATE_CANCELLED, "cancelled by a user");
   } else if (job.state() == training::v1::JOB_STATE_PAUSING) {
-    ledger_.Move(id, training::v1::JOB_STATE_PAUSED, "paused; its worker is gone");
+    context_.ledger.Move(id, training::v1::JOB_STATE_PAUSED, "paused; its worker is gone");
     LeaveWorker(id);
-  } else if (dispatcher_.draining()) {
+  } else if (context_.dispatcher.draining()) {
     Requeue(id, "its worker ended because the daemon drains");
   } else if (request != nullptr) {
     EndStopped(id, *request, "");
   } else if (never_back) {
     // The worker was lost with the daemon or before it got the job, so this is not a restart.
-    table_.Count([this] { metrics_->WorkerRestarted("daemon_restart"); });
+    context_.table.Count([this] { context_.metrics->WorkerRestarted("daemon_restart"); });
     Requeue(id, IsGang(job) ? "a worker of it did not outlive a restart of the daemon"
                             : "its worker did not outlive a restart of the daemon");
   } else {
-    table_.Count([this] { metrics_->WorkerRestarted("crash"); });
+    context_.table.Count([this] { context_.metrics->WorkerRestarted("crash"); });
     RestartOrFail(id, std::move(failure));
   }
 }
 
 void JobAttempts::RestartOrFail(const std::string& job_id, Failure failure) {
-  Job* job = table_.Edit(job_id);
+  Job* job = context_.table.Edit(job_id);
   const int most = job->spec().max_restarts();
   if (job->restarts() >= most) {
     failure.set_message(absl::StrCat(failure.message(), "; all ", most, " restarts are used up"));
@@ -314,9 +315,9 @@ void JobAttempts::RestartOrFail(const std::string& job_id, Failure failure) {
   job->set_restarts(job->restarts() + 1);
   // Jobs that make progress are not delayed.
   const int fruitless = fruitless_restarts_[job_id] + 1;
-  table_.Count([this, job_id, fruitless] { fruitless_restarts_[job_id] = fruitless; });
+  context_.table.Count([this, job_id, fruitless] { fruitless_restarts_[job_id] = fruitless; });
   const absl::Duration backoff = RestartBackoff(fruitless);
-  if (backoff > absl::ZeroDuration()) dispatcher_.RetryAfter(job_id, backoff);
+  if (backoff > absl::ZeroDuration()) context_.dispatcher.RetryAfter(job_id, backoff);
   const std::string reason = absl::StrCat(
       failure.message(), "; restart ", job->restarts(), " of ", most,
       backoff > absl::ZeroDuration() ? absl::StrCat(", after ", absl::FormatDuration(backoff))
@@ -326,74 +327,77 @@ void JobAttempts::RestartOrFail(const std::string& job_id, Failure failure) {
   job->set_state_reason(reason);
   training::v1::JobEvent event;
   event.set_updated(reason);
-  table_.AddEvent(job_id, std::move(event));
+  context_.table.AddEvent(job_id, std::move(event));
 }
 
 void JobAttempts::LoseSubmission(const std::string& job_id, const std::string& why) {
-  table_.Count([this] { metrics_->WorkerRestarted("crash"); });
+  context_.table.Count([this] { context_.metrics->WorkerRestarted("crash"); });
   RestartOrFail(job_id, MakeFailure(training::v1::FAILURE_CAUSE_WORKER_EXIT, why));
 }
 
 void JobAttempts::Requeue(const std::string& job_id, const std::string& reason) {
-  ledger_.Move(job_id, training::v1::JOB_STATE_RECOVERING, reason);
-  ledger_.Move(job_id, training::v1::JOB_STATE_QUEUED, reason);
+  context_.ledger.Move(job_id, training::v1::JOB_STATE_RECOVERING, reason);
+  context_.ledger.Move(job_id, training::v1::JOB_STATE_QUEUED, reason);
   LeaveWorker(job_id);
-  dispatcher_.StartQueued();
+  context_.dispatcher.StartQueued();
 }
 
 void JobAttempts::Fail(const std::string& job_id, Failure failure) {
   const std::string message = failure.message();
-  *table_.Edit(job_id)->mutable_failure() = std::move(failure);
+  *context_.table.Edit(job_id)->mutable_failure() = std::move(failure);
   End(job_id, training::v1::JOB_STATE_FAILED, message);
 }
 
 void JobAttempts::End(const std::string& job_id, JobState state, const std::string& reason) {
-  ledger_.Move(job_id, state, reason);
-  Job* job = table_.Edit(job_id);
-  *job->mutable_end_time() = ToTimestamp(clock_.Now());
+  context_.ledger.Move(job_id, state, reason);
+  Job* job = context_.table.Edit(job_id);
+  *job->mutable_end_time() = ToTimestamp(context_.clock.Now());
   // Must precede LeaveWorker, because the row includes the worker's memory.
-  table_.Count([this, ended = *job] {
-    options_.on_history(MakeHistoryRow(ended, precision_.gate().enabled,
-                                       stats_.DeviceMemoryOf(ended.id()),
-                                       FromTimestamp(ended.end_time())));
+  context_.table.Count([this, ended = *job] {
+    context_.options.on_history(MakeHistoryRow(ended, context_.precision.gate().enabled,
+                                               context_.stats.DeviceMemoryOf(ended.id()),
+                                               FromTimestamp(ended.end_time())));
   });
   LeaveWorker(job_id);
-  precision_.OnJobEnded(*job);
+  context_.precision.OnJobEnded(*job);
   if (state == training::v1::JOB_STATE_SUCCEEDED) {
-    table_.Count([this, seconds = job->worker_seconds()] { stats_.NoteSuccess(seconds); });
+    context_.table.Count(
+        [this, seconds = job->worker_seconds()] { context_.stats.NoteSuccess(seconds); });
   }
-  table_.Count([this, ended = *job] {
+  context_.table.Count([this, ended = *job] {
     fruitless_restarts_.erase(ended.id());
-    dispatcher_.OnEnded(ended.id());
+    context_.dispatcher.OnEnded(ended.id());
     spdlog::info("job {} {}: {}", ended.id(), JobStateName(ended.state()), ended.state_reason());
-    metrics_->JobFinished(ended.state(), ended.failure().cause(), SecondsOnWorkers(ended));
+    context_.metrics->JobFinished(ended.state(), ended.failure().cause(), SecondsOnWorkers(ended));
   });
 }
 
 void JobAttempts::LeaveWorker(const std::string& job_id) {
-  Job* job = table_.Edit(job_id);
+  Job* job = context_.table.Edit(job_id);
   job->clear_worker();
-  table_.Announce(
-      [this, job_id, status = NoCheckpoint(*job)] { checkpoints_.Answer(job_id, status); });
-  if (!dispatcher_.OnLeftWorker(*job)) return;
-  table_.Count([this, job_id] {
+  context_.table.Announce(
+      [this, job_id, status = NoCheckpoint(*job)] { context_.checkpoints.Answer(job_id, status); });
+  if (!context_.dispatcher.OnLeftWorker(*job)) return;
+  context_.table.Count([this, job_id] {
     gang_endings_.Forget(job_id);
     unprotected_.End(job_id);
-    stops_.Forget(job_id);
-    stats_.NoteLeave(job_id);
+    context_.stops.Forget(job_id);
+    context_.stats.NoteLeave(job_id);
   });
 }
 
 void JobAttempts::EndOverdue() {
-  const absl::Time now = clock_.Steady();
-  for (const std::string& id : table_.Ids()) {
-    const Job& job = *table_.Find(id);
-    if (now < dispatcher_.DeadlineOf(job)) continue;
+  const absl::Time now = context_.clock.Steady();
+  for (const std::string& id : context_.table.Ids()) {
+    const Job& job = *context_.table.Find(id);
+    if (now < context_.dispatcher.DeadlineOf(job)) continue;
     const std::string reason =
         absl::StrCat("scheduling.deadline_seconds ", job.spec().scheduling().deadline_seconds(),
                      " passed since the job was accepted");
     if (IsTraining(job.state())) {
-      if (stops_.Find(id) == nullptr) stops_.Stop(id, {StopCause::kDeadline, reason});
+      if (context_.stops.Find(id) == nullptr) {
+        context_.stops.Stop(id, {StopCause::kDeadline, reason});
+      }
     } else if (!IsOnWorker(job.state())) {
       Fail(id, MakeFailure(training::v1::FAILURE_CAUSE_DEADLINE,
                            absl::StrCat(reason, "; it was ", JobStateName(job.state()))));

@@ -6,18 +6,11 @@
 #include "absl/time/time.h"
 #include "genesis/training/v1/job.pb.h"
 #include "genesis/training/v1/worker_service.pb.h"
-#include "metrics/metrics.h"
-#include "server/jobs/checkpoint_requests.h"
-#include "server/jobs/dispatcher.h"
 #include "server/jobs/gang_endings.h"
-#include "server/jobs/job_manager_options.h"
+#include "server/jobs/job_context.h"
 #include "server/jobs/job_stops.h"
-#include "server/jobs/precision_control.h"
 #include "server/jobs/unprotected_work.h"
-#include "server/ledger/job_ledger.h"
-#include "server/ledger/training_stats.h"
 #include "server/workers/worker_events.h"
-#include "server/workers/workers.h"
 
 namespace genesis {
 
@@ -27,33 +20,8 @@ namespace genesis {
 // Owner: JobManager. Threads: the writer's only.
 class JobAttempts {
  public:
-  struct Parts {
-    const JobManagerOptions& options;
-    JobLedger& ledger;
-    JobStops& stops;
-    PrecisionControl& precision;
-    CheckpointRequests& checkpoints;
-    Dispatcher& dispatcher;
-    TrainingStats& stats;
-    Workers* workers;
-    Metrics* metrics;
-  };
-  explicit JobAttempts(const Parts& parts)
-      : parts_(parts),
-        options_(parts.options),
-        ledger_(parts.ledger),
-        table_(parts.ledger.table()),
-        clock_(parts.ledger.clock()),
-        stops_(parts.stops),
-        precision_(parts.precision),
-        checkpoints_(parts.checkpoints),
-        dispatcher_(parts.dispatcher),
-        stats_(parts.stats),
-        workers_(parts.workers),
-        metrics_(parts.metrics),
-        unprotected_(parts.metrics) {}
-
-  const Parts& parts() const { return parts_; }
+  explicit JobAttempts(const JobContext& context)
+      : context_(context), unprotected_(context.metrics) {}
 
   // Called for each unfinished job after a restart of the daemon. A job whose worker is alive keeps
   // it; any other job that was on a worker returns to the queue.
@@ -61,7 +29,7 @@ class JobAttempts {
 
   // Returns true if the claim is that of the job's current attempt.
   bool IsCurrent(const std::string& job_id, int64_t claim) const;
-  void OnStarted(const std::string& job_id) { unprotected_.Begin(job_id, clock_.Now()); }
+  void OnStarted(const std::string& job_id) { unprotected_.Begin(job_id, context_.clock.Now()); }
   // Called when a checkpoint is durable that contains the work done until `snapshot`.
   void OnCheckpoint(const std::string& job_id, absl::Time snapshot);
   void OnFinished(const training::v1::Job& job, int rank, const training::v1::Finished& finished);
@@ -96,18 +64,7 @@ class JobAttempts {
   // Charges the usage of a job that has left its worker and drops its pending requests.
   void LeaveWorker(const std::string& job_id);
 
-  const Parts parts_;
-  const JobManagerOptions& options_;
-  JobLedger& ledger_;
-  JobTable& table_;
-  const Clock& clock_;
-  JobStops& stops_;
-  PrecisionControl& precision_;
-  CheckpointRequests& checkpoints_;
-  Dispatcher& dispatcher_;
-  TrainingStats& stats_;
-  Workers* const workers_;
-  Metrics* const metrics_;
+  const JobContext& context_;
   UnprotectedWork unprotected_;
   GangEndings gang_endings_;
   std::map<std::string, int> fruitless_restarts_;  // Restarts per job since its newest checkpoint.

@@ -6,6 +6,7 @@
 #include "server/jobs/checkpoint_requests.h"
 #include "server/jobs/dispatcher.h"
 #include "server/jobs/job_attempts.h"
+#include "server/jobs/job_context.h"
 #include "server/jobs/job_manager_options.h"
 #include "server/jobs/job_queries.h"
 #include "server/jobs/job_requests.h"
@@ -71,6 +72,7 @@ class JobManager {
   PrecisionControl precision_;
   CheckpointRequests checkpoints_;
   Dispatcher dispatcher_;
+  const JobContext context_;
   JobAttempts attempts_;
   WorkerReports reports_;
   Submissions submissions_;

@@ -36,11 +36,11 @@ bool Names(training::v1::JobSpec spec, const std::string& dataset) {
 }  // namespace
 
 void JobRequests::Pause(const std::string& job_id, const Callback<Job>& callback) {
-  writer_.Ask<Job>([this, job_id] { return PauseNow(job_id); }, callback);
+  context_.writer.Ask<Job>([this, job_id] { return PauseNow(job_id); }, callback);
 }
 
 absl::StatusOr<Job> JobRequests::PauseNow(const std::string& job_id) {
-  const Job* job = table_.Find(job_id);
+  const Job* job = context_.table.Find(job_id);
   if (job == nullptr) return NoSuchJob(job_id);
   const JobState state = job->state();
   if (state == training::v1::JOB_STATE_PAUSED || state == training::v1::JOB_STATE_PAUSING) {
@@ -52,20 +52,20 @@ absl::StatusOr<Job> JobRequests::PauseNow(const std::string& job_id) {
         absl::StrCat("job \"", job_id, "\" is being cancelled; it cannot be paused"));
   }
   if (!IsOnWorker(state)) {
-    ledger_.Move(job_id, training::v1::JOB_STATE_PAUSED, "paused by a user");
-    return *table_.Find(job_id);
+    context_.ledger.Move(job_id, training::v1::JOB_STATE_PAUSED, "paused by a user");
+    return *context_.table.Find(job_id);
   }
-  ledger_.Move(job_id, training::v1::JOB_STATE_PAUSING, "paused by a user");
-  stops_.Ask(*job, /*checkpoint=*/true, "a user paused the job");
-  return *table_.Find(job_id);
+  context_.ledger.Move(job_id, training::v1::JOB_STATE_PAUSING, "paused by a user");
+  context_.stops.Ask(*job, /*checkpoint=*/true, "a user paused the job");
+  return *context_.table.Find(job_id);
 }
 
 void JobRequests::Resume(const std::string& job_id, const Callback<Job>& callback) {
-  writer_.Ask<Job>([this, job_id] { return ResumeNow(job_id); }, callback);
+  context_.writer.Ask<Job>([this, job_id] { return ResumeNow(job_id); }, callback);
 }
 
 absl::StatusOr<Job> JobRequests::ResumeNow(const std::string& job_id) {
-  const Job* job = table_.Find(job_id);
+  const Job* job = context_.table.Find(job_id);
   if (job == nullptr) return NoSuchJob(job_id);
   const JobState state = job->state();
   if (IsFinal(state)) return HasEnded(*job, "only a PAUSED job can be resumed");
@@ -77,45 +77,46 @@ absl::StatusOr<Job> JobRequests::ResumeNow(const std::string& job_id) {
   if (state == training::v1::JOB_STATE_PAUSED) {
     const absl::Status room = admission_.CheckQueue();
     if (!room.ok()) return room;
-    ledger_.Move(job_id, training::v1::JOB_STATE_QUEUED, "resumed by a user");
-    dispatcher_.StartQueued();
+    context_.ledger.Move(job_id, training::v1::JOB_STATE_QUEUED, "resumed by a user");
+    context_.dispatcher.StartQueued();
   }
-  return *table_.Find(job_id);
+  return *context_.table.Find(job_id);
 }
 
 void JobRequests::Cancel(const std::string& job_id, bool now, const Callback<Job>& callback) {
-  writer_.Ask<Job>([this, job_id, now] { return CancelNow(job_id, now); }, callback);
+  context_.writer.Ask<Job>([this, job_id, now] { return CancelNow(job_id, now); }, callback);
 }
 
 absl::StatusOr<Job> JobRequests::CancelNow(const std::string& job_id, bool now) {
-  const Job* job = table_.Find(job_id);
+  const Job* job = context_.table.Find(job_id);
   if (job == nullptr) return NoSuchJob(job_id);
   const JobState state = job->state();
   if (state == training::v1::JOB_STATE_CANCELLED) return *job;
   if (IsFinal(state)) return HasEnded(*job, "only a job that has not ended can be cancelled");
   if (!IsOnWorker(state)) {
     attempts_.End(job_id, training::v1::JOB_STATE_CANCELLED, "cancelled by a user");
-    return *table_.Find(job_id);
+    return *context_.table.Find(job_id);
   }
   if (state != training::v1::JOB_STATE_CANCELLING) {
-    ledger_.Move(job_id, training::v1::JOB_STATE_CANCELLING, "cancelled by a user");
-    stops_.Ask(*job, /*checkpoint=*/!now, "a user cancelled the job");
+    context_.ledger.Move(job_id, training::v1::JOB_STATE_CANCELLING, "cancelled by a user");
+    context_.stops.Ask(*job, /*checkpoint=*/!now, "a user cancelled the job");
   }
   if (now) {
-    table_.Announce([this, job_id] {
-      workers_->ExpectExit(job_id, absl::ZeroDuration(), "a user cancelled the job at once");
+    context_.table.Announce([this, job_id] {
+      context_.workers->ExpectExit(job_id, absl::ZeroDuration(),
+                                   "a user cancelled the job at once");
     });
   }
-  return *table_.Find(job_id);
+  return *context_.table.Find(job_id);
 }
 
 void JobRequests::Update(const training::v1::UpdateJobRequest& request,
                          const Callback<Job>& callback) {
-  writer_.Ask<Job>([this, request] { return UpdateNow(request); }, callback);
+  context_.writer.Ask<Job>([this, request] { return UpdateNow(request); }, callback);
 }
 
 absl::StatusOr<Job> JobRequests::UpdateNow(const training::v1::UpdateJobRequest& request) {
-  const Job* job = table_.Find(request.job_id());
+  const Job* job = context_.table.Find(request.job_id());
   if (job == nullptr) return NoSuchJob(request.job_id());
   Faults faults;
   bool priority = false;
@@ -141,27 +142,27 @@ absl::StatusOr<Job> JobRequests::UpdateNow(const training::v1::UpdateJobRequest&
   if (priority && IsFinal(job->state())) {
     return HasEnded(*job, "the priority of a job that has ended decides nothing");
   }
-  Job* changed = table_.Edit(request.job_id());
+  Job* changed = context_.table.Edit(request.job_id());
   if (priority) changed->set_priority(request.priority());
   if (labels) *changed->mutable_labels() = request.labels();
   training::v1::JobEvent event;
   event.set_updated(absl::StrCat(
       "updated by a user: ", priority ? absl::StrCat("priority ", request.priority()) : "",
       priority && labels ? ", " : "", labels ? "labels" : ""));
-  table_.AddEvent(request.job_id(), std::move(event));
-  if (priority) dispatcher_.StartQueued();
+  context_.table.AddEvent(request.job_id(), std::move(event));
+  if (priority) context_.dispatcher.StartQueued();
   return *changed;
 }
 
 void JobRequests::Delete(const training::v1::DeleteJobRequest& request,
                          const Callback<std::vector<training::v1::Checkpoint>>& callback) {
-  writer_.Ask<std::vector<training::v1::Checkpoint>>([this, request] { return DeleteNow(request); },
-                                                     callback);
+  context_.writer.Ask<std::vector<training::v1::Checkpoint>>(
+      [this, request] { return DeleteNow(request); }, callback);
 }
 
 absl::StatusOr<std::vector<training::v1::Checkpoint>> JobRequests::DeleteNow(
     const training::v1::DeleteJobRequest& request) {
-  const Job* job = table_.Find(request.job_id());
+  const Job* job = context_.table.Find(request.job_id());
   if (job == nullptr) return NoSuchJob(request.job_id());
   if (!IsFinal(job->state())) {
     return absl::FailedPreconditionError(
@@ -169,51 +170,52 @@ absl::StatusOr<std::vector<training::v1::Checkpoint>> JobRequests::DeleteNow(
                      "; only a job that has ended can be deleted: cancel it first"));
   }
   std::vector<training::v1::Checkpoint> removed;
-  if (request.delete_checkpoints()) removed = table_.CheckpointsOf(job->id());
+  if (request.delete_checkpoints()) removed = context_.table.CheckpointsOf(job->id());
   for (const training::v1::Checkpoint& checkpoint : removed) {
-    const std::string needed_by = checkpoints_.NeededBy(checkpoint);
+    const std::string needed_by = context_.checkpoints.NeededBy(checkpoint);
     if (needed_by.empty()) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("job \"", needed_by, "\" has not ended and may need checkpoint \"",
                      checkpoint.id(), "\"; delete without the checkpoints, or wait for its end"));
   }
-  table_.Remove(request.job_id(), request.delete_checkpoints());
-  table_.Count([id = request.job_id()] { spdlog::info("job {} deleted by a user", id); });
+  context_.table.Remove(request.job_id(), request.delete_checkpoints());
+  context_.table.Count([id = request.job_id()] { spdlog::info("job {} deleted by a user", id); });
   return removed;
 }
 
 void JobRequests::DrainWorker(const std::string& worker_id,
                               const Callback<training::v1::DrainWorkerResponse>& callback) {
-  writer_.Post({[this, worker_id, callback] {
-                  const absl::StatusOr<std::string> job_id = workers_->Retire(worker_id);
-                  if (job_id.ok() && stops_.Find(*job_id) == nullptr) {
-                    const Job* job = table_.Find(*job_id);
-                    const bool runs =
-                        job != nullptr && IsHeldBy(*job, worker_id) && IsTraining(job->state());
-                    if (runs) {
-                      stops_.Stop(*job_id, {StopCause::kRetired,
-                                            absl::StrCat("worker ", worker_id, " is drained")});
-                    }
-                  }
-                  table_.Announce([this, worker_id, status = job_id.status(), callback] {
-                    if (!status.ok()) return callback(status);
-                    training::v1::DrainWorkerResponse response;
-                    for (const training::v1::WorkerInfo& worker : workers_->workers()) {
-                      if (worker.id() == worker_id) *response.mutable_worker() = worker;
-                    }
-                    callback(response);
-                  });
-                },
-                callback});
+  context_.writer.Post(
+      {[this, worker_id, callback] {
+         const absl::StatusOr<std::string> job_id = context_.workers->Retire(worker_id);
+         if (job_id.ok() && context_.stops.Find(*job_id) == nullptr) {
+           const Job* job = context_.table.Find(*job_id);
+           const bool runs =
+               job != nullptr && IsHeldBy(*job, worker_id) && IsTraining(job->state());
+           if (runs) {
+             context_.stops.Stop(
+                 *job_id, {StopCause::kRetired, absl::StrCat("worker ", worker_id, " is drained")});
+           }
+         }
+         context_.table.Announce([this, worker_id, status = job_id.status(), callback] {
+           if (!status.ok()) return callback(status);
+           training::v1::DrainWorkerResponse response;
+           for (const training::v1::WorkerInfo& worker : context_.workers->workers()) {
+             if (worker.id() == worker_id) *response.mutable_worker() = worker;
+           }
+           callback(response);
+         });
+       },
+       callback});
 }
 
 void JobRequests::JobThatNeedsDataset(const std::string& name,
                                       const Callback<std::string>& callback) {
-  writer_.Ask<std::string>(
+  context_.writer.Ask<std::string>(
       [this, name] {
         std::string needed_by;
-        for (const std::string& id : table_.Ids()) {
-          if (Names(table_.Find(id)->spec(), name)) needed_by = id;
+        for (const std::string& id : context_.table.Ids()) {
+          if (Names(context_.table.Find(id)->spec(), name)) needed_by = id;
         }
         return needed_by;
       },

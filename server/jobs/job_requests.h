@@ -8,6 +8,7 @@
 #include "server/base/callback.h"
 #include "server/jobs/admission.h"
 #include "server/jobs/job_attempts.h"
+#include "server/jobs/job_context.h"
 
 namespace genesis {
 
@@ -17,16 +18,8 @@ namespace genesis {
 // Owner: JobManager. Threads: any; a callback runs on the writer thread when the change is durable.
 class JobRequests {
  public:
-  JobRequests(const JobAttempts::Parts& parts, JobAttempts* attempts, Admission* admission)
-      : ledger_(parts.ledger),
-        table_(parts.ledger.table()),
-        writer_(parts.ledger.writer()),
-        stops_(parts.stops),
-        checkpoints_(parts.checkpoints),
-        dispatcher_(parts.dispatcher),
-        workers_(parts.workers),
-        attempts_(*attempts),
-        admission_(*admission) {}
+  JobRequests(const JobContext& context, JobAttempts* attempts, Admission* admission)
+      : context_(context), attempts_(*attempts), admission_(*admission) {}
 
   void Pause(const std::string& job_id, const Callback<training::v1::Job>& callback);
   void Resume(const std::string& job_id, const Callback<training::v1::Job>& callback);
@@ -51,13 +44,7 @@ class JobRequests {
   absl::StatusOr<std::vector<training::v1::Checkpoint>> DeleteNow(
       const training::v1::DeleteJobRequest& request);
 
-  JobLedger& ledger_;
-  JobTable& table_;
-  Writer& writer_;
-  JobStops& stops_;
-  CheckpointRequests& checkpoints_;
-  Dispatcher& dispatcher_;
-  Workers* const workers_;
+  const JobContext& context_;
   JobAttempts& attempts_;
   Admission& admission_;
 };

@@ -76,44 +76,44 @@ absl::Duration Submissions::Backoff(int failures) {
 
 void Submissions::Recover() {
   if (kinds().empty()) return;
-  const std::optional<std::string> known = table_.Metadata(kDaemonKey);
+  const std::optional<std::string> known = context_.table.Metadata(kDaemonKey);
   daemon_ = known.value_or("");
   if (daemon_.empty()) {
     daemon_ = NewDaemonName();
-    table_.PutMetadata(kDaemonKey, daemon_);
+    context_.table.PutMetadata(kDaemonKey, daemon_);
   }
-  for (const std::string& id : table_.Ids()) {
-    const Job& job = *table_.Find(id);
+  for (const std::string& id : context_.table.Ids()) {
+    const Job& job = *context_.table.Find(id);
     const ClusterSubmission& submission = job.submission();
     if (!IsLive(submission)) continue;
     tracked_[submission.name()] = {.kind = submission.launcher(),
                                    .job_id = id,
                                    .cluster_id = submission.cluster_id(),
-                                   .seen = clock_.Running(),
+                                   .seen = context_.clock.Running(),
                                    .restarts = job.restarts()};
-    workers_->OpenReservation(submission.name());
+    context_.workers->OpenReservation(submission.name());
   }
 }
 
 const Job* Submissions::JobOf(const std::string& name, const Tracked& tracked) const {
-  const Job* job = table_.Find(tracked.job_id);
+  const Job* job = context_.table.Find(tracked.job_id);
   return job != nullptr && job->submission().name() == name ? job : nullptr;
 }
 
 void Submissions::SetReason(const Job& job, const std::string& reason) {
   if (job.submission().reason() == reason) return;
-  table_.Edit(job.id())->mutable_submission()->set_reason(reason);
+  context_.table.Edit(job.id())->mutable_submission()->set_reason(reason);
 }
 
 void Submissions::OnTime() {
-  if (dispatcher_.draining()) return;
-  for (const std::string& id : table_.IdsIn(training::v1::JOB_STATE_QUEUED)) {
-    const Job& job = *table_.Find(id);
+  if (context_.dispatcher.draining()) return;
+  for (const std::string& id : context_.table.IdsIn(training::v1::JOB_STATE_QUEUED)) {
+    const Job& job = *context_.table.Find(id);
     if (!IsSubmitted(job.spec()) || IsLive(job.submission())) continue;
     const Kind kind = LauncherOf(job.spec());
     if (launchers_ == nullptr || !launchers_->Has(kind)) {
       SetReason(job, absl::StrCat("this daemon is not set up for ", LauncherName(kind)));
-    } else if (dispatcher_.MayStart(job)) {
+    } else if (context_.dispatcher.MayStart(job)) {
       Begin(job);
     }
   }
@@ -135,7 +135,7 @@ void Submissions::OnTime() {
 
 void Submissions::Begin(const Job& job) {
   const std::string id = job.id();
-  ClusterSubmission& submission = *table_.Edit(id)->mutable_submission();
+  ClusterSubmission& submission = *context_.table.Edit(id)->mutable_submission();
   const int number = submission.number() + 1;
   submission.Clear();
   submission.set_number(number);
@@ -143,21 +143,21 @@ void Submissions::Begin(const Job& job) {
   submission.set_launcher(LauncherOf(job.spec()));
   submission.set_state(training::v1::SUBMISSION_STATE_SUBMITTING);
   const Tracked tracked = {.kind = submission.launcher(), .job_id = id, .restarts = job.restarts()};
-  table_.Count([this, name = submission.name(), tracked] {
+  context_.table.Count([this, name = submission.name(), tracked] {
     tracked_[name] = tracked;
-    workers_->OpenReservation(name);
+    context_.workers->OpenReservation(name);
   });
 }
 
 // Sends the request to the cluster, now that its name is durable.
 void Submissions::Submit(const std::string& name, Tracked& tracked) {
-  if (tracked.calling || clock_.Running() < tracked.next_call) return;
+  if (tracked.calling || context_.clock.Running() < tracked.next_call) return;
   tracked.calling = true;
-  const Job& job = *table_.Find(tracked.job_id);
+  const Job& job = *context_.table.Find(tracked.job_id);
   const LaunchRequest request = {
       .name = name, .job_id = job.id(), .workers = std::max(job.spec().distributed().ranks(), 1)};
   launchers_->Submit(tracked.kind, request, [this, name](const absl::StatusOr<std::string>& id) {
-    writer_.Post({[this, name, id] { OnSubmitted(name, id); }, nullptr});
+    context_.writer.Post({[this, name, id] { OnSubmitted(name, id); }, nullptr});
   });
 }
 
@@ -168,7 +168,7 @@ void Submissions::OnSubmitted(const std::string& name, const absl::StatusOr<std:
   tracked.calling = false;
   const Job* const job = JobOf(name, tracked);
   if (!id.ok()) {
-    tracked.next_call = clock_.Running() + Backoff(++tracked.failures);
+    tracked.next_call = context_.clock.Running() + Backoff(++tracked.failures);
     const std::string reason = OneLine(id.status().message(), kMaxMessageBytes);
     spdlog::warn("job {}: {}; it is submitted again", tracked.job_id, reason);
     if (job != nullptr) SetReason(*job, reason);
@@ -176,10 +176,10 @@ void Submissions::OnSubmitted(const std::string& name, const absl::StatusOr<std:
   }
   tracked.failures = 0;
   tracked.cluster_id = *id;
-  tracked.seen = clock_.Running();
+  tracked.seen = context_.clock.Running();
   next_polls_[tracked.kind] = absl::InfinitePast();
   if (job == nullptr) return;
-  ClusterSubmission& submission = *table_.Edit(tracked.job_id)->mutable_submission();
+  ClusterSubmission& submission = *context_.table.Edit(tracked.job_id)->mutable_submission();
   submission.set_cluster_id(*id);
   submission.set_state(training::v1::SUBMISSION_STATE_PENDING);
   submission.clear_reason();
@@ -188,32 +188,33 @@ void Submissions::OnSubmitted(const std::string& name, const absl::StatusOr<std:
 
 void Submissions::Tidy(const std::string& name, Tracked& tracked) {
   if (tracked.end_at == absl::InfiniteFuture()) {
-    tracked.end_at = clock_.Running() + GraceOf(JobOf(name, tracked));
-    workers_->CloseReservation(name);
+    tracked.end_at = context_.clock.Running() + GraceOf(JobOf(name, tracked));
+    context_.workers->CloseReservation(name);
   }
-  if (clock_.Running() >= tracked.end_at) Cancel(name, tracked);
+  if (context_.clock.Running() >= tracked.end_at) Cancel(name, tracked);
 }
 
 void Submissions::Cancel(const std::string& name, Tracked& tracked) {
-  if (tracked.calling || clock_.Running() < tracked.next_call || !launchers_->Has(tracked.kind)) {
+  if (tracked.calling || context_.clock.Running() < tracked.next_call ||
+      !launchers_->Has(tracked.kind)) {
     return;
   }
   tracked.calling = true;
   tracked.ended = true;
   launchers_->Cancel(
       tracked.kind, name, tracked.cluster_id, [this, name](const absl::Status& status) {
-        writer_.Post({[this, name, status] {
-                        const auto found = tracked_.find(name);
-                        if (found == tracked_.end()) return;
-                        found->second.calling = false;
-                        // Retried until a poll reports that it is gone.
-                        found->second.next_call = clock_.Running() + kCancelPause;
-                        next_polls_[found->second.kind] = absl::InfinitePast();
-                        if (status.ok()) return;
-                        spdlog::warn("job {}: {}; it is tried again", found->second.job_id,
-                                     OneLine(status.message(), kMaxMessageBytes));
-                      },
-                      nullptr});
+        context_.writer.Post({[this, name, status] {
+                                const auto found = tracked_.find(name);
+                                if (found == tracked_.end()) return;
+                                found->second.calling = false;
+                                // Retried until a poll reports that it is gone.
+                                found->second.next_call = context_.clock.Running() + kCancelPause;
+                                next_polls_[found->second.kind] = absl::InfinitePast();
+                                if (status.ok()) return;
+                                spdlog::warn("job {}: {}; it is tried again", found->second.job_id,
+                                             OneLine(status.message(), kMaxMessageBytes));
+                              },
+                              nullptr});
       });
 }
 
@@ -228,11 +229,11 @@ void Submissions::CancelStranger(Kind kind, const LaunchStatus& status) {
 absl::Duration Submissions::PollPause(Kind kind) const {
   const bool any = std::any_of(tracked_.begin(), tracked_.end(),
                                [kind](const auto& each) { return each.second.kind == kind; });
-  return any ? absl::Seconds(options_.launcher_poll_seconds) : kIdlePoll;
+  return any ? absl::Seconds(context_.options.launcher_poll_seconds) : kIdlePoll;
 }
 
 void Submissions::Poll(Kind kind) {
-  const absl::Time now = clock_.Running();
+  const absl::Time now = context_.clock.Running();
   absl::Time& next = next_polls_.try_emplace(kind, absl::InfinitePast()).first->second;
   if (polling_[kind] || now < next) {
     next = std::min(next, now + PollPause(kind));
@@ -242,7 +243,7 @@ void Submissions::Poll(Kind kind) {
   polling_[kind] = true;
   launchers_->Poll(kind, prefix(),
                    [this, kind](const absl::StatusOr<std::vector<LaunchStatus>>& all) {
-                     writer_.Post({[this, kind, all] { OnPolled(kind, all); }, nullptr});
+                     context_.writer.Post({[this, kind, all] { OnPolled(kind, all); }, nullptr});
                    });
 }
 
@@ -270,7 +271,7 @@ void Submissions::OnPolled(Kind kind, const absl::StatusOr<std::vector<LaunchSta
         (found->second.cluster_id.empty() || found->second.cluster_id == status.cluster_id);
     if (ours) {
       seen.insert(status.name);
-      found->second.seen = clock_.Running();
+      found->second.seen = context_.clock.Running();
       if (!found->second.cluster_id.empty() || found->second.ended) {
         OnStatus(status.name, found->second, status);
       }
@@ -288,7 +289,7 @@ void Submissions::OnPolled(Kind kind, const absl::StatusOr<std::vector<LaunchSta
 void Submissions::OnUnlisted(const std::string& name, const Tracked& tracked) {
   const Job* const job = JobOf(name, tracked);
   const bool wanted = !tracked.ended && job != nullptr && IsWanted(*job);
-  if (wanted && clock_.Running() < tracked.seen + kListing) {
+  if (wanted && context_.clock.Running() < tracked.seen + kListing) {
     return SetReason(*job, "not in the cluster's list");
   }
   OnEnded(name, tracked,
@@ -307,28 +308,28 @@ void Submissions::OnStatus(const std::string& name, Tracked& tracked, const Laun
   const auto state = status.running ? training::v1::SUBMISSION_STATE_RUNNING
                                     : training::v1::SUBMISSION_STATE_PENDING;
   if (job->submission().state() == state) return;
-  table_.Edit(job->id())->mutable_submission()->set_state(state);
+  context_.table.Edit(job->id())->mutable_submission()->set_state(state);
 }
 
 void Submissions::Keep(const std::string& name, Tracked& tracked, const Job& job) {
   const bool over = job.state() == training::v1::JOB_STATE_QUEUED && job.submission().claim() != 0;
   if (!over || tracked.ended) return;
-  table_.Edit(job.id())->mutable_submission()->clear_claim();
+  context_.table.Edit(job.id())->mutable_submission()->clear_claim();
   tracked.end_at = absl::InfiniteFuture();
-  table_.Count([this, name] { workers_->OpenReservation(name); });
+  context_.table.Count([this, name] { context_.workers->OpenReservation(name); });
 }
 
 void Submissions::OnEnded(const std::string& name, const Tracked& tracked,
                           const LaunchStatus& status) {
   if (const Job* const job = JobOf(name, tracked); job != nullptr) {
-    ClusterSubmission& submission = *table_.Edit(job->id())->mutable_submission();
+    ClusterSubmission& submission = *context_.table.Edit(job->id())->mutable_submission();
     submission.set_state(training::v1::SUBMISSION_STATE_ENDED);
     submission.set_reason(status.reason);
     spdlog::info("job {}: {} has ended: {}", job->id(), SubmissionName(submission), status.reason);
     EndFor(*job, tracked, status);
   }
-  table_.Count([this, name] {
-    workers_->CloseReservation(name);
+  context_.table.Count([this, name] {
+    context_.workers->CloseReservation(name);
     tracked_.erase(name);
   });
 }
@@ -339,10 +340,11 @@ void Submissions::EndFor(const Job& job, const Tracked& tracked, const LaunchSta
       absl::StrCat(SubmissionName(job.submission()), " has ended: ", status.reason);
   if (IsOnWorker(job.state())) {
     if (status.end == LaunchEnd::kPreempted && IsTraining(job.state()) &&
-        stops_.Find(id) == nullptr) {
-      stops_.Stop(id, {StopCause::kPreempted, what});
+        context_.stops.Find(id) == nullptr) {
+      context_.stops.Stop(id, {StopCause::kPreempted, what});
     }
-    table_.Announce([this, id, what] { workers_->ExpectExit(id, kLastWords, what); });
+    context_.table.Announce(
+        [this, id, what] { context_.workers->ExpectExit(id, kLastWords, what); });
     return;
   }
   if (job.state() != training::v1::JOB_STATE_QUEUED || tracked.ended) return;

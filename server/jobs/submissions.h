@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "genesis/training/v1/job.pb.h"
 #include "server/jobs/job_attempts.h"
+#include "server/jobs/job_context.h"
 #include "server/launchers/launchers.h"
 
 namespace genesis {
@@ -25,16 +26,8 @@ namespace genesis {
 // Owner: JobManager. Threads: the writer's; calls to clusters run on other threads.
 class Submissions {
  public:
-  Submissions(const JobAttempts::Parts& parts, JobAttempts* attempts)
-      : options_(parts.options),
-        table_(parts.ledger.table()),
-        writer_(parts.ledger.writer()),
-        clock_(parts.ledger.clock()),
-        stops_(parts.stops),
-        dispatcher_(parts.dispatcher),
-        workers_(parts.workers),
-        launchers_(parts.options.launchers),
-        attempts_(*attempts) {}
+  Submissions(const JobContext& context, JobAttempts* attempts)
+      : context_(context), launchers_(context.options.launchers), attempts_(*attempts) {}
 
   // Called after the table is loaded. Requests of an earlier daemon still belong to its jobs.
   void Recover();
@@ -85,13 +78,7 @@ class Submissions {
   absl::Duration PollPause(Kind kind) const;
   static absl::Duration Backoff(int failures);
 
-  const JobManagerOptions& options_;
-  JobTable& table_;
-  Writer& writer_;
-  const Clock& clock_;
-  JobStops& stops_;
-  Dispatcher& dispatcher_;
-  Workers* const workers_;
+  const JobContext& context_;
   Launchers* const launchers_;
   JobAttempts& attempts_;
   // Name of this daemon among those that share a cluster.

@@ -64,42 +64,44 @@ void AddBounded(const Message& message, google::protobuf::RepeatedPtrField<Messa
 }  // namespace
 
 void WorkerReports::OnCapacity() {
-  writer_.Post({[this] { dispatcher_.StartQueued(); }, nullptr});
+  context_.writer.Post({[this] { context_.dispatcher.StartQueued(); }, nullptr});
 }
 
 void WorkerReports::OnWorkerEvent(const AttachRequest& event, int rank) {
   // Workers are untrusted: bound every string before it is stored or displayed.
   AttachRequest bounded = event;
   BoundTexts(bounded);
-  writer_.Post({[this, rank, bounded = std::move(bounded)] {
-                  rank == 0 ? Report(bounded) : ReportOfRank(bounded, rank);
-                },
-                nullptr});
+  context_.writer.Post({[this, rank, bounded = std::move(bounded)] {
+                          rank == 0 ? Report(bounded) : ReportOfRank(bounded, rank);
+                        },
+                        nullptr});
 }
 
 void WorkerReports::OnWorkerBack(const std::string& job_id, int64_t claim) {
-  writer_.Post({[this, job_id, claim] {
-                  if (attempts_.IsCurrent(job_id, claim)) OnBack(*table_.Find(job_id));
-                },
-                nullptr});
+  context_.writer.Post({[this, job_id, claim] {
+                          if (!attempts_.IsCurrent(job_id, claim)) return;
+                          OnBack(*context_.table.Find(job_id));
+                        },
+                        nullptr});
 }
 
 void WorkerReports::OnWorkerHung(const std::string& job_id, int64_t claim, int rank,
                                  const std::string& what) {
-  writer_.Post({[this, job_id, claim, rank, what] {
-                  if (!attempts_.IsCurrent(job_id, claim)) return;
-                  const Job& job = *table_.Find(job_id);
-                  const bool gang = IsGang(job);
-                  // Ranks wait for each other, so the first late one need not be the hung one.
-                  stops_.NoteHang(
-                      job_id, absl::StrCat(gang ? DescribeRank(job, rank) : "the worker", " made ",
+  context_.writer.Post({[this, job_id, claim, rank, what] {
+                          if (!attempts_.IsCurrent(job_id, claim)) return;
+                          const Job& job = *context_.table.Find(job_id);
+                          const bool gang = IsGang(job);
+                          // Ranks wait for each other: the first late one need not hang.
+                          context_.stops.NoteHang(
+                              job_id,
+                              absl::StrCat(gang ? DescribeRank(job, rank) : "the worker", " made ",
                                            what, gang ? ", or waited for a rank that hangs" : ""));
-                },
-                nullptr});
+                        },
+                        nullptr});
 }
 
 void WorkerReports::OnWorkerGone(const WorkerExit& exit) {
-  writer_.Post({[this, exit] { attempts_.OnLost(exit); }, nullptr});
+  context_.writer.Post({[this, exit] { attempts_.OnLost(exit); }, nullptr});
 }
 
 void WorkerReports::Report(const AttachRequest& event) {
@@ -109,10 +111,10 @@ void WorkerReports::Report(const AttachRequest& event) {
     return;
   }
   if (event.sequence() != 0) {
-    Job* job = table_.Edit(event.job_id());
+    Job* job = context_.table.Edit(event.job_id());
     const int64_t known = job->worker_sequence();
-    table_.Announce([this, id = job->id(), sequence = std::max(known, event.sequence())] {
-      workers_->Acknowledge(id, sequence);
+    context_.table.Announce([this, id = job->id(), sequence = std::max(known, event.sequence())] {
+      context_.workers->Acknowledge(id, sequence);
     });
     // A worker that reattached resends everything that it does not know to be durable.
     if (event.sequence() <= known) return;
@@ -125,10 +127,10 @@ void WorkerReports::ReportOfRank(const AttachRequest& event, int rank) {
   const std::string& id = event.job_id();
   // Once rank 0 has reported the end of the job, the ends of other ranks are ignored.
   if (!attempts_.IsCurrent(id, event.claim())) return;
-  const Job& job = *table_.Find(id);
+  const Job& job = *context_.table.Find(id);
   switch (event.event_case()) {
     case AttachRequest::kSteps:
-      return NoteRank(event.steps(), rank, *table_.EditVolatile(id));
+      return NoteRank(event.steps(), rank, *context_.table.EditVolatile(id));
     case AttachRequest::kFinished:
       return attempts_.OnFinished(job, rank, event.finished());
     case AttachRequest::kLogLine:
@@ -140,11 +142,11 @@ void WorkerReports::ReportOfRank(const AttachRequest& event, int rank) {
 
 void WorkerReports::OnLogLine(const std::string& job_id, const std::string& line) {
   spdlog::info("job {}: {}", job_id, line);
-  table_.AddEventLazily(job_id, LogLineEvent(line));
+  context_.table.AddEventLazily(job_id, LogLineEvent(line));
 }
 
 void WorkerReports::Dispatch(const AttachRequest& event) {
-  const Job& job = *table_.Find(event.job_id());
+  const Job& job = *context_.table.Find(event.job_id());
   switch (event.event_case()) {
     case AttachRequest::kStarted:
       return OnStarted(job, event.started());
@@ -172,35 +174,35 @@ void WorkerReports::Dispatch(const AttachRequest& event) {
 
 // Resends requests that the worker missed while disconnected.
 void WorkerReports::OnBack(const Job& job) {
-  const StopRequest* const stop = stops_.Find(job.id());
-  if (dispatcher_.draining() || job.state() == training::v1::JOB_STATE_CANCELLING ||
+  const StopRequest* const stop = context_.stops.Find(job.id());
+  if (context_.dispatcher.draining() || job.state() == training::v1::JOB_STATE_CANCELLING ||
       job.state() == training::v1::JOB_STATE_PAUSING) {
-    stops_.Ask(job, /*checkpoint=*/true, job.state_reason());
+    context_.stops.Ask(job, /*checkpoint=*/true, job.state_reason());
   } else if (stop != nullptr) {
-    stops_.Ask(job, stop->cause != StopCause::kPolicy, stop->reason);
-  } else if (!precision_.gate().enabled && IsReducedPrecision(job.precision().mode())) {
-    precision_.Leave(job.id());
+    context_.stops.Ask(job, stop->cause != StopCause::kPolicy, stop->reason);
+  } else if (!context_.precision.gate().enabled && IsReducedPrecision(job.precision().mode())) {
+    context_.precision.Leave(job.id());
   }
-  if (checkpoints_.IsAwaited(job.id())) {
-    table_.Announce([this, id = job.id()] { checkpoints_.Send(id); });
+  if (context_.checkpoints.IsAwaited(job.id())) {
+    context_.table.Announce([this, id = job.id()] { context_.checkpoints.Send(id); });
   }
 }
 
 void WorkerReports::OnStarted(const Job& job, const training::v1::Started& started) {
   if (job.state() != training::v1::JOB_STATE_STARTING) return;
   const std::string id = job.id();
-  ledger_.Move(id, training::v1::JOB_STATE_RUNNING,
-               started.resumed_step() == 0
-                   ? "training"
-                   : absl::StrCat("training, continued from step ", started.resumed_step()));
-  Job* running = table_.Edit(id);
+  context_.ledger.Move(id, training::v1::JOB_STATE_RUNNING,
+                       started.resumed_step() == 0 ? "training"
+                                                   : absl::StrCat("training, continued from step ",
+                                                                  started.resumed_step()));
+  Job* running = context_.table.Edit(id);
   running->mutable_progress()->set_total_steps(started.total_steps());
   running->mutable_progress()->set_step(started.resumed_step());
-  table_.Count([this, id] { attempts_.OnStarted(id); });
+  context_.table.Count([this, id] { attempts_.OnStarted(id); });
   if (!started.has_precision()) return;
   *running->mutable_precision() = started.precision();
-  table_.Announce(
-      [this, id, precision = started.precision()] { stats_.NotePrecision(id, precision); });
+  context_.table.Announce(
+      [this, id, precision = started.precision()] { context_.stats.NotePrecision(id, precision); });
 }
 
 void WorkerReports::OnSteps(const Job& job, const training::v1::Steps& steps) {
@@ -209,32 +211,34 @@ void WorkerReports::OnSteps(const Job& job, const training::v1::Steps& steps) {
       steps.progress().mode() == training::v1::PRECISION_MODE_UNSPECIFIED ? job.precision().mode()
                                                                           : steps.progress().mode();
   const bool milestone = IsMilestone(job.progress().step(), steps.progress());
-  Job* running = table_.EditVolatile(job.id());
+  Job* running = context_.table.EditVolatile(job.id());
   *running->mutable_progress() = steps.progress();
   NoteRank(steps, /*rank=*/0, *running);
   if (milestone) NoteHistory(*running);
-  table_.Count(
-      [this, id = job.id(), steps, mode] { stats_.NoteSteps(id, steps, mode, clock_.Steady()); });
+  context_.table.Count([this, id = job.id(), steps, mode] {
+    context_.stats.NoteSteps(id, steps, mode, context_.clock.Steady());
+  });
 }
 
 void WorkerReports::NoteRank(const training::v1::Steps& steps, int rank, Job& job) {
-  NoteRankSteps(steps, clock_.Now(), rank, job);
+  NoteRankSteps(steps, context_.clock.Now(), rank, job);
   const std::optional<double> wait = LongestWait(job);
   if (!wait) return;
-  table_.Count([this, id = job.id(), wait = *wait] { stats_.NoteWait(id, wait); });
+  context_.table.Count([this, id = job.id(), wait = *wait] { context_.stats.NoteWait(id, wait); });
 }
 
 void WorkerReports::NoteHistory(const Job& job) {
-  table_.Count([this, job] {
-    options_.on_history(MakeHistoryRow(job, precision_.gate().enabled,
-                                       stats_.DeviceMemoryOf(job.id()), clock_.Now()));
+  context_.table.Count([this, job] {
+    context_.options.on_history(MakeHistoryRow(job, context_.precision.gate().enabled,
+                                               context_.stats.DeviceMemoryOf(job.id()),
+                                               context_.clock.Now()));
   });
 }
 
 void WorkerReports::OnCheckpoint(const Job& job, const training::v1::CheckpointWritten& written) {
   const std::string& id = job.id();
   const training::v1::Checkpoint& checkpoint = written.checkpoint();
-  if (!IsOwnCheckpoint(job, checkpoint, options_.checkpoints_dir)) {
+  if (!IsOwnCheckpoint(job, checkpoint, context_.options.checkpoints_dir)) {
     spdlog::warn("job {}: its worker reports checkpoint {} of job {} at {}; refused", id,
                  QuoteValue(checkpoint.id()), QuoteValue(checkpoint.job_id()),
                  QuoteValue(checkpoint.path()));
@@ -242,34 +246,36 @@ void WorkerReports::OnCheckpoint(const Job& job, const training::v1::CheckpointW
   }
   // If the requested step already has a checkpoint, the worker reports that one again.
   if (job.latest_checkpoint().id() == checkpoint.id()) {
-    table_.Announce([this, id, checkpoint] { checkpoints_.Answer(id, checkpoint); });
+    context_.table.Announce(
+        [this, id, checkpoint] { context_.checkpoints.Answer(id, checkpoint); });
     return;
   }
-  table_.PutCheckpoint(checkpoint);
+  context_.table.PutCheckpoint(checkpoint);
   training::v1::JobEvent event;
   *event.mutable_checkpoint_written() = checkpoint;
-  table_.AddEvent(id, std::move(event));
+  context_.table.AddEvent(id, std::move(event));
   for (const std::string& removed : written.removed_ids()) {
-    if (IsStepOf(id, removed)) table_.RemoveCheckpoint(removed);
+    if (IsStepOf(id, removed)) context_.table.RemoveCheckpoint(removed);
   }
-  *table_.Edit(id)->mutable_latest_checkpoint() = checkpoint;
-  table_.Count([this, id, written] {
-    attempts_.OnCheckpoint(id, clock_.Now() - absl::Seconds(std::max(written.seconds(), 0.0)));
+  *context_.table.Edit(id)->mutable_latest_checkpoint() = checkpoint;
+  context_.table.Count([this, id, written] {
+    attempts_.OnCheckpoint(id,
+                           context_.clock.Now() - absl::Seconds(std::max(written.seconds(), 0.0)));
     spdlog::info("job {}: checkpoint {} at step {}, {} bytes in {:.3f} s", id,
                  written.checkpoint().path(), written.checkpoint().step(),
                  written.checkpoint().size_bytes(), written.seconds());
-    metrics_->CheckpointWritten(written.seconds(), written.checkpoint().size_bytes());
+    context_.metrics->CheckpointWritten(written.seconds(), written.checkpoint().size_bytes());
   });
-  table_.Announce([this, id, checkpoint] { checkpoints_.Answer(id, checkpoint); });
+  context_.table.Announce([this, id, checkpoint] { context_.checkpoints.Answer(id, checkpoint); });
 }
 
 void WorkerReports::OnPrecisionChanged(const Job& job,
                                        const training::v1::PrecisionChange& change) {
-  Job* changed = table_.Edit(job.id());
+  Job* changed = context_.table.Edit(job.id());
   AddBounded(change, *changed->mutable_precision_changes());
   training::v1::JobEvent event;
   *event.mutable_precision_changed() = change;
-  table_.AddEvent(job.id(), std::move(event));
+  context_.table.AddEvent(job.id(), std::move(event));
   training::v1::EffectivePrecision& precision = *changed->mutable_precision();
   precision.set_mode(change.to());
   precision.set_execution(change.execution());
@@ -277,7 +283,7 @@ void WorkerReports::OnPrecisionChanged(const Job& job,
                                     change.step(), ": ", change.reason()));
   precision.add_refused(absl::StrCat(PrecisionName(change.from()), ": left at step ", change.step(),
                                      ": ", change.reason()));
-  table_.Count([this, id = job.id(), change, now = precision] {
+  context_.table.Count([this, id = job.id(), change, now = precision] {
     const bool falls = change.trigger() != "promotion";
     spdlog::warn(
         "job {}: {}precision changed from {} to {} at step {} ({}), training goes on from "
@@ -285,30 +291,31 @@ void WorkerReports::OnPrecisionChanged(const Job& job,
         id, falls ? absl::StrCat("Falling back to ", PrecisionName(change.to()), ": ") : "",
         PrecisionName(change.from()), PrecisionName(change.to()), change.step(), change.trigger(),
         change.resumed_step(), change.reason());
-    metrics_->PrecisionChanged(change.trigger());
-    stats_.NotePrecision(id, now);
+    context_.metrics->PrecisionChanged(change.trigger());
+    context_.stats.NotePrecision(id, now);
   });
 }
 
 void WorkerReports::OnIncident(const Job& job, const training::v1::Incident& incident) {
-  AddBounded(incident, *table_.Edit(job.id())->mutable_incidents());
+  AddBounded(incident, *context_.table.Edit(job.id())->mutable_incidents());
   training::v1::JobEvent event;
   *event.mutable_incident() = incident;
-  table_.AddEvent(job.id(), std::move(event));
-  table_.Count([this, id = job.id(), incident] {
+  context_.table.AddEvent(job.id(), std::move(event));
+  context_.table.Count([this, id = job.id(), incident] {
     spdlog::warn("job {}: incident ({}): {}", id, incident.rule(), incident.message());
-    metrics_->IncidentSeen(incident.rule());
+    context_.metrics->IncidentSeen(incident.rule());
   });
 }
 
 void WorkerReports::OnEvaluated(const Job& job, const training::v1::Evaluation& evaluation) {
-  Job* evaluated = table_.Edit(job.id());
+  Job* evaluated = context_.table.Edit(job.id());
   *evaluated->mutable_evaluation() = evaluation;
   NoteHistory(*evaluated);
   training::v1::JobEvent event;
   *event.mutable_evaluated() = evaluation;
-  table_.AddEvent(job.id(), std::move(event));
-  table_.Count([this, id = job.id(), evaluation] { stats_.NoteHeldOut(id, evaluation.loss()); });
+  context_.table.AddEvent(job.id(), std::move(event));
+  context_.table.Count(
+      [this, id = job.id(), evaluation] { context_.stats.NoteHeldOut(id, evaluation.loss()); });
 }
 
 }  // namespace genesis

@@ -4,8 +4,8 @@
 
 #include "genesis/training/v1/job.pb.h"
 #include "genesis/training/v1/worker_service.pb.h"
-#include "metrics/metrics.h"
 #include "server/jobs/job_attempts.h"
+#include "server/jobs/job_context.h"
 #include "server/workers/worker_events.h"
 
 namespace genesis {
@@ -16,20 +16,8 @@ namespace genesis {
 // Owner: JobManager. Threads: any for the methods of WorkerEvents.
 class WorkerReports final : public WorkerEvents {
  public:
-  WorkerReports(const JobAttempts::Parts& parts, JobAttempts* attempts)
-      : options_(parts.options),
-        ledger_(parts.ledger),
-        table_(parts.ledger.table()),
-        writer_(parts.ledger.writer()),
-        clock_(parts.ledger.clock()),
-        stops_(parts.stops),
-        precision_(parts.precision),
-        checkpoints_(parts.checkpoints),
-        dispatcher_(parts.dispatcher),
-        stats_(parts.stats),
-        workers_(parts.workers),
-        metrics_(parts.metrics),
-        attempts_(*attempts) {}
+  WorkerReports(const JobContext& context, JobAttempts* attempts)
+      : context_(context), attempts_(*attempts) {}
 
   void OnCapacity() override;
   void OnWorkerEvent(const training::v1::AttachRequest& event, int rank) override;
@@ -56,18 +44,7 @@ class WorkerReports final : public WorkerEvents {
   void NoteRank(const training::v1::Steps& steps, int rank, Job& job);
   void NoteHistory(const Job& job);
 
-  const JobManagerOptions& options_;
-  JobLedger& ledger_;
-  JobTable& table_;
-  Writer& writer_;
-  const Clock& clock_;
-  JobStops& stops_;
-  PrecisionControl& precision_;
-  CheckpointRequests& checkpoints_;
-  Dispatcher& dispatcher_;
-  TrainingStats& stats_;
-  Workers* const workers_;
-  Metrics* const metrics_;
+  const JobContext& context_;
   JobAttempts& attempts_;
 };
 
