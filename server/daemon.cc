@@ -12,6 +12,7 @@
 #include "base/running_time.h"
 #include "base/timestamp.h"
 #include "base/version.h"
+#include "server/api/api_parts.h"
 #include "server/base/guard.h"
 #include "server/http/host_check.h"
 #include "server/http/http_tls.h"
@@ -250,10 +251,10 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
       jobs_.get(), pool_.get(), files_.get(), datasets_.get(), uploads_.get(), backup_.get(),
       telemetry_->history(), &config_, [this] { return Info(); }});
   remote_workers_ = std::make_unique<WorkerServiceImpl>(pool_.get(), gate_.get());
-  training_service_ = std::make_unique<TrainingServiceImpl>(TrainingServiceImpl::Parts{
-      gate_.get(), api_.get(), jobs_.get(), datasets_.get(), files_.get(), &metrics_});
-  http_api_ = std::make_unique<ApiRoutes>(ApiRoutes::Parts{
-      gate_.get(), api_.get(), jobs_.get(), datasets_.get(), files_.get(), &metrics_});
+  const ApiParts parts = {gate_.get(),     api_.get(),   jobs_.get(),
+                          datasets_.get(), files_.get(), &metrics_};
+  training_service_ = std::make_unique<TrainingServiceImpl>(parts);
+  http_api_ = std::make_unique<ApiRoutes>(parts);
   export_ = std::make_unique<MetricsExport>(
       MetricsExport::Parts{&metrics_, telemetry_->history(), [this] { return Info(); },
                            [this] { return jobs_->queries().Stats().fp16_enabled_runtime(); },

@@ -67,16 +67,14 @@ absl::Status ReadRequest(const MethodRow& method, const std::map<std::string, st
   return ReadPathFields(fields, message);
 }
 
-using Parts = ApiRoutes::Parts;
-
 // The methods with a streamed response, by request type.
-using Serve = void (*)(const ApiStreamCall&, const Parts&);
+using Serve = void (*)(const ApiStreamCall&, const ApiParts&);
 const std::map<const Descriptor*, Serve>& ServedStreams() {
   static const auto& streams = *new std::map<const Descriptor*, Serve>{
       {training::v1::WatchJobRequest::descriptor(),
-       [](const ApiStreamCall& call, const Parts& parts) { ServeWatch(call, parts.jobs); }},
+       [](const ApiStreamCall& call, const ApiParts& parts) { ServeWatch(call, parts.jobs); }},
       {training::v1::DownloadCheckpointRequest::descriptor(),
-       [](const ApiStreamCall& call, const Parts& parts) {
+       [](const ApiStreamCall& call, const ApiParts& parts) {
          ServeDownload(call, parts.jobs, parts.files);
        }},
   };
@@ -84,15 +82,15 @@ const std::map<const Descriptor*, Serve>& ServedStreams() {
 }
 
 // The methods with a streamed request, by request type.
-using Take = HttpUploadStart (*)(const ApiStreamCall&, const Parts&);
+using Take = HttpUploadStart (*)(const ApiStreamCall&, const ApiParts&);
 const std::map<const Descriptor*, Take>& TakenStreams() {
   static const auto& streams = *new std::map<const Descriptor*, Take>{
       {training::v1::ImportCheckpointRequest::descriptor(),
-       [](const ApiStreamCall& call, const Parts& parts) {
+       [](const ApiStreamCall& call, const ApiParts& parts) {
          return TakeImport(call, parts.jobs, parts.files);
        }},
       {training::v1::AppendTrajectoriesRequest::descriptor(),
-       [](const ApiStreamCall& call, const Parts& parts) {
+       [](const ApiStreamCall& call, const ApiParts& parts) {
          return TakeAppend(call, parts.datasets, parts.metrics);
        }},
   };
@@ -116,7 +114,7 @@ HttpResponse ApiRoutes::Refuse(const HttpRequest& request, int status, const std
       status == 503 ? absl::UnavailableError(why) : absl::ResourceExhaustedError(why), status);
 }
 
-ApiRoutes::ApiRoutes(Parts parts) : parts_(parts), threads_(kHandlerThreads) {}
+ApiRoutes::ApiRoutes(const ApiParts& parts) : parts_(parts), threads_(kHandlerThreads) {}
 
 HttpResponse ApiRoutes::Counted(const std::string& path, HttpResponse response) const {
   parts_.metrics->Request("http", path, absl::StrCat(response.status));

@@ -5,9 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "server/api/api_gate.h"
-#include "server/api/training_api.h"
-#include "server/datasets/replay_store.h"
+#include "server/api/api_parts.h"
 #include "server/http/http_message.h"
 
 namespace genesis {
@@ -19,15 +17,7 @@ namespace genesis {
 // parse JSON and call the API, which may read the store. Failure: refusals use ErrorResponse.
 class ApiRoutes {
  public:
-  struct Parts {
-    ApiGate* gate;
-    TrainingApi* api;
-    JobManager* jobs;
-    ReplayStore* datasets;
-    CheckpointFiles* files;
-    Metrics* metrics;
-  };
-  explicit ApiRoutes(Parts parts);
+  explicit ApiRoutes(const ApiParts& parts);
 
   // Returns true if the path belongs to the API, even if it is unknown.
   static bool IsHere(const HttpRequest& request);
@@ -48,7 +38,7 @@ class ApiRoutes {
   void CallUnary(const MethodRow& method, const Fields& fields, const HttpRequest& request,
                  const Respond& respond) const;
 
-  const Parts parts_;
+  const ApiParts parts_;
   IoThreads threads_;  // Last, because its tasks use the members above.
 };
 

@@ -1,10 +1,8 @@
 #pragma once
 
 #include "genesis/training/v1/training_service.grpc.pb.h"
-#include "server/api/api_gate.h"
-#include "server/api/training_api.h"
+#include "server/api/api_parts.h"
 #include "server/api/unary_call.h"
-#include "server/datasets/replay_store.h"
 
 namespace genesis {
 
@@ -12,15 +10,7 @@ namespace genesis {
 // their reactors, converts the status and counts the call. Stateless; never blocks.
 class TrainingServiceImpl final : public training::v1::TrainingService::CallbackService {
  public:
-  struct Parts {
-    ApiGate* gate;
-    TrainingApi* api;
-    JobManager* jobs;
-    ReplayStore* datasets;
-    CheckpointFiles* files;
-    Metrics* metrics;
-  };
-  explicit TrainingServiceImpl(Parts parts) : parts_(parts) {}
+  explicit TrainingServiceImpl(const ApiParts& parts) : parts_(parts) {}
 
 #define GENESIS_UNARY(Name)                                                  \
   grpc::ServerUnaryReactor* Name(grpc::CallbackServerContext* context,       \
@@ -49,7 +39,7 @@ class TrainingServiceImpl final : public training::v1::TrainingService::Callback
   grpc::ServerUnaryReactor* Serve(grpc::CallbackServerContext* context, const Request* request,
                                   Response* response, Method<Request, Response> method);
 
-  const Parts parts_;
+  const ApiParts parts_;
 };
 
 }  // namespace genesis

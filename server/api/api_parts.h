@@ -1,0 +1,25 @@
+#pragma once
+
+#include "metrics/metrics.h"
+#include "server/api/api_gate.h"
+#include "server/api/training_api.h"
+#include "server/checkpoints/checkpoint_files.h"
+#include "server/datasets/replay_store.h"
+#include "server/jobs/job_manager.h"
+
+namespace genesis {
+
+// The objects that a transport of TrainingService needs: the gate and the unary methods, and what
+// its streams read and write.
+//
+// Owner: the daemon, of each object; they outlive the transports. Never null.
+struct ApiParts {
+  ApiGate* gate;
+  TrainingApi* api;
+  JobManager* jobs;
+  ReplayStore* datasets;
+  CheckpointFiles* files;
+  Metrics* metrics;
+};
+
+}  // namespace genesis
