@@ -42,10 +42,9 @@ std::vector<std::string> PrecisionWarnings(const training::v1::Job& job) {
 std::string DescribeModel(const training::v1::JobSpec& spec) { return KindOf(spec.model()); }
 
 std::string DescribeDataset(const training::v1::JobSpec& spec) {
-  training::v1::JobSpec named = spec;
-  for (const JobPath& path : PathsOf(named)) {
+  for (const JobPath& path : PathsOf(spec)) {
     if (absl::StartsWith(path.field, "dataset.")) {
-      return absl::StrCat(KindOf(spec.dataset()), " ", *path.path);
+      return absl::StrCat(KindOf(spec.dataset()), " ", path.path);
     }
   }
   return KindOf(spec.dataset());

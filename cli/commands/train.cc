@@ -36,13 +36,15 @@ absl::StatusOr<JobSpec> ReadSpec(const std::string& file, Session& session) {
 grpc::Status UploadFiles(const std::string& job_file, JobSpec& spec, Session& session) {
   const std::filesystem::path folder = std::filesystem::path(job_file).parent_path();
   for (const JobPath& each : PathsOf(spec)) {
-    const std::filesystem::path local = folder / *each.path;
+    const std::filesystem::path local = folder / each.path;
     std::error_code error;
     if (!std::filesystem::is_regular_file(local, error)) continue;
-    const grpc::Status status = UploadFile(local, session, *each.path);
+    std::string uploaded;
+    const grpc::Status status = UploadFile(local, session, uploaded);
     if (!status.ok()) {
       return {status.error_code(), absl::StrCat(each.field, ": ", status.error_message())};
     }
+    SetPath(spec, each.field, uploaded);
   }
   return grpc::Status::OK;
 }

@@ -176,7 +176,9 @@ const std::vector<ModelKind>& ModelKinds() {
        .datasets = AnyExamples(),
        .fill = [](ModelSpec&) {},
        .check = &CheckExported,
-       .path = [](ModelSpec& model) { return model.mutable_exported()->mutable_path(); }},
+       .path = [](const ModelSpec& model) -> const std::string& {
+         return model.exported().path();
+       }},
   };
   return kinds;
 }

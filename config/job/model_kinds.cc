@@ -24,9 +24,7 @@ const ModelKind* FindKind(const ModelSpec& model) {
 
 std::string ModuleFile(const ModelSpec& model) {
   const ModelKind* const kind = FindKind(model);
-  if (kind == nullptr || kind->path == nullptr) return "";
-  ModelSpec copy = model;
-  return *kind->path(copy);
+  return kind == nullptr || kind->path == nullptr ? "" : kind->path(model);
 }
 
 std::string ModelKindsText() {

@@ -18,8 +18,8 @@ struct ModelKind {
   void (*fill)(training::v1::ModelSpec& model);
   // Adds errors of the model and of conflicts with other sections.
   void (*check)(const training::v1::JobSpec& spec, Faults& faults);
-  // Returns the field with the path of the user's module. Null for a built-in model.
-  std::string* (*path)(training::v1::ModelSpec& model) = nullptr;
+  // Returns the path of the user's module. Null for a built-in model.
+  const std::string& (*path)(const training::v1::ModelSpec& model) = nullptr;
   // Name of the main array in a file that contains only one.
   const char* array = "input";
 

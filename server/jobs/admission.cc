@@ -36,10 +36,10 @@ std::optional<FieldError> PathError(const std::string& datasets_root, const JobP
   namespace fs = std::filesystem;
   const fs::path root = datasets_root;
   std::error_code error;
-  const fs::path real = fs::weakly_canonical(root / *named.path, error);
+  const fs::path real = fs::weakly_canonical(root / named.path, error);
   const std::string relative = real.lexically_relative(fs::weakly_canonical(root, error)).string();
   if (relative.empty() || relative == "." || relative.substr(0, 2) == "..") {
-    return FieldError{named.field, QuoteValue(*named.path),
+    return FieldError{named.field, QuoteValue(named.path),
                       absl::StrCat("a path beneath the dataset root ", root.string())};
   }
   const bool there =
@@ -47,7 +47,7 @@ std::optional<FieldError> PathError(const std::string& datasets_root, const JobP
   if (there) return std::nullopt;
   const std::string kind = named.folder ? "folder" : "file";
   return FieldError{
-      named.field, QuoteValue(*named.path),
+      named.field, QuoteValue(named.path),
       absl::StrCat("a ", kind, " beneath the dataset root ", root.string(), "; there is no such ",
                    kind, ": copy it there, or set datasets.root")};
 }
@@ -60,7 +60,7 @@ FieldError NotConfigured(training::v1::LauncherKind launcher) {
                        " and workers.remote: true where it is, and restart it")};
 }
 
-std::vector<FieldError> MissingPaths(const std::string& datasets_root, JobSpec spec) {
+std::vector<FieldError> MissingPaths(const std::string& datasets_root, const JobSpec& spec) {
   std::vector<FieldError> missing;
   for (const JobPath& path : PathsOf(spec)) {
     if (auto error = PathError(datasets_root, path)) missing.push_back(*std::move(error));
@@ -83,8 +83,7 @@ void Admission::Train(const TrainRequest& request, const Caller& caller,
         callback);
   };
   // Check files on other threads, so that a file system that hangs delays only jobs that use it.
-  JobSpec spec = request.spec();
-  if (PathsOf(spec).empty()) return submit();
+  if (PathsOf(request.spec()).empty()) return submit();
   if (path_checks_.waiting() >= kMaxPathChecks) {
     return callback(absl::UnavailableError(absl::StrCat(
         kMaxPathChecks, " jobs wait for a look at their files beneath ", options_.datasets_root,

@@ -25,9 +25,9 @@ absl::Status HasEnded(const Job& job, const char* what) {
 }
 
 // Returns true if the job reads the dataset or a file inside it.
-bool Names(training::v1::JobSpec spec, const std::string& dataset) {
+bool Names(const training::v1::JobSpec& spec, const std::string& dataset) {
   for (const JobPath& path : PathsOf(spec)) {
-    const std::string named = std::filesystem::path(*path.path).lexically_normal().string();
+    const std::string named = std::filesystem::path(path.path).lexically_normal().string();
     if (named == dataset || absl::StartsWith(named, dataset + "/")) return true;
   }
   return false;

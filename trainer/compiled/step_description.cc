@@ -111,7 +111,7 @@ absl::Status CheckCompilable(const JobSpec& spec, const Model& model, const Data
 // Returns the part of the model that determines the loss, without the paths of weights and data.
 ModelSpec WithoutPaths(ModelSpec model) {
   model.clear_initial_weights();
-  if (const ModelKind& kind = *FindKind(model); kind.path != nullptr) kind.path(model)->clear();
+  if (model.has_exported()) model.mutable_exported()->clear_path();
   return model;
 }
 

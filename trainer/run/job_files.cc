@@ -22,19 +22,19 @@ bool Beneath(const fs::path& real, const std::string& root) {
 }  // namespace
 
 absl::Status ResolveJobFiles(training::v1::StartJob& start) {
-  for (const JobPath& named : PathsOf(*start.mutable_spec())) {
+  for (const JobPath& named : PathsOf(start.spec())) {
     std::error_code error;
-    const fs::path real = fs::canonical(*named.path, error);
+    const fs::path real = fs::canonical(named.path, error);
     if (error) continue;
     // The weights of start_from_checkpoint are stored with the checkpoints.
     if (!start.datasets_root().empty() && !Beneath(real, start.datasets_root()) &&
         !Beneath(real, start.checkpoint_dir())) {
       return absl::InvalidArgumentError(
-          absl::StrCat(named.field, " is ", QuoteValue(*named.path), ", which leads to ",
+          absl::StrCat(named.field, " is ", QuoteValue(named.path), ", which leads to ",
                        QuoteValue(real.string()), "; accepted: what lies beneath the dataset root ",
                        start.datasets_root()));
     }
-    *named.path = real.string();
+    SetPath(*start.mutable_spec(), named.field, real.string());
   }
   return absl::OkStatus();
 }

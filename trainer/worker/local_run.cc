@@ -143,15 +143,16 @@ void FindFiles(const LocalRunOptions& options, JobSpec& spec) {
   const fs::path folder = fs::absolute(options.spec).parent_path();
   for (const JobPath& named : PathsOf(spec)) {
     // An absolute path replaces the folder.
-    std::vector<fs::path> places = {folder / *named.path, folder / "trajectories" / *named.path};
+    std::vector<fs::path> places = {folder / named.path, folder / "trajectories" / named.path};
     if (!options.datasets_root.empty()) {
-      places.push_back(fs::path(options.datasets_root) / *named.path);
+      places.push_back(fs::path(options.datasets_root) / named.path);
     }
     const auto found = std::find_if(places.begin(), places.end(), [](const fs::path& place) {
       std::error_code error;
       return fs::exists(place, error);
     });
-    *named.path = (found != places.end() ? fs::canonical(*found) : places.front()).string();
+    SetPath(spec, named.field,
+            (found != places.end() ? fs::canonical(*found) : places.front()).string());
   }
 }
 

@@ -81,10 +81,10 @@ std::string CureOf(const BadExample& bad) {
          "the data, or make the module larger";
 }
 
-std::string DataPath(training::v1::JobSpec spec) {
+std::string DataPath(const training::v1::JobSpec& spec) {
   for (const JobPath& named : PathsOf(spec)) {
-    if (absl::StartsWith(named.field, "dataset.") && !named.path->empty()) {
-      return OneLine(*named.path, kMaxNameBytes);
+    if (absl::StartsWith(named.field, "dataset.") && !named.path.empty()) {
+      return OneLine(named.path, kMaxNameBytes);
     }
   }
   return "the dataset";

@@ -34,6 +34,6 @@ Batch Repeated(const Batch& batch, int64_t size);
 std::string CureOf(const BadExample& bad);
 
 // Returns the file of a job's examples, for messages.
-std::string DataPath(training::v1::JobSpec spec);
+std::string DataPath(const training::v1::JobSpec& spec);
 
 }  // namespace genesis
