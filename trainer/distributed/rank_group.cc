@@ -132,6 +132,8 @@ class RankGroup::GlooTransport : public BucketTransport {
   std::vector<c10::intrusive_ptr<c10d::Work>> works_;
 };
 
+RankGroup::RankGroup() = default;
+
 RankGroup::RankGroup(const RankPlace& place, const RankOptions& options)
     : RankGroup(place, ConnectStore(place, options.timeout, options.tell), options) {}
 
@@ -292,6 +294,7 @@ std::unique_ptr<BucketTransport> RankGroup::ShareMemory(const std::vector<Bucket
 }
 
 void RankGroup::CopyFrom(int rank, const std::vector<at::Tensor>& tensors) {
+  if (alone()) return;
   const at::NoGradGuard no_grad;
   std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
   for (const at::Tensor& tensor : tensors) {
@@ -319,6 +322,10 @@ void RankGroup::CopyFrom(int rank, const std::vector<at::Tensor>& tensors) {
   });
 }
 
+void RankGroup::CopyFromFirst(google::protobuf::MessageLite& message) {
+  if (!alone()) message.ParseFromString(FromFirst(message.SerializeAsString()));
+}
+
 // Call within Together.
 void RankGroup::Broadcast(int rank, const at::Tensor& flat) {
   if (connection_->communicator != nullptr && !flat.is_cpu()) {
@@ -334,6 +341,7 @@ void RankGroup::Broadcast(int rank, const at::Tensor& flat) {
 }
 
 void RankGroup::Sum(const at::Tensor& tensor) {
+  if (alone()) return;
   Together("agree with the others", [&] {
     std::vector<at::Tensor> sums = {tensor};
     connection_->gloo->allreduce(sums)->wait();
@@ -387,6 +395,7 @@ void RankGroup::SendToFirst(int rank, const at::Tensor& tensor) {
 }
 
 std::string RankGroup::FromFirst(const std::string& own) {
+  if (alone()) return own;
   return Together("ask rank 0", [&] {
     std::vector<at::Tensor> size = {at::tensor({std::ssize(own)}, at::kLong)};
     connection_->gloo->broadcast(size)->wait();
@@ -406,6 +415,7 @@ std::vector<at::Tensor> RankGroup::Gather(const at::Tensor& own) {
 }
 
 std::vector<std::string> RankGroup::FromAll(const std::string& own) {
+  if (alone()) return {own};
   return Together("ask the others", [&] {
     std::vector<int64_t> sizes;
     for (const at::Tensor& size : Gather(at::tensor({std::ssize(own)}, at::kLong))) {
@@ -422,12 +432,14 @@ std::vector<std::string> RankGroup::FromAll(const std::string& own) {
 }
 
 at::Tensor RankGroup::JoinAll(const at::Tensor& own) {
+  if (alone()) return own.to(at::kCPU, at::kFloat).flatten();
   const at::NoGradGuard no_grad;
   const at::Tensor flat = Fetch(own).to(at::kFloat).contiguous().flatten();
   return Together("exchange losses", [&] { return at::cat(Gather(flat)); });
 }
 
 void RankGroup::Await() {
+  if (alone()) return;
   Together("wait for the others", [&] { connection_->gloo->barrier()->wait(); });
 }
 

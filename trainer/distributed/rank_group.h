@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "google/protobuf/message_lite.h"
 #include "trainer/cuda/communicator.h"
 #include "trainer/distributed/bucket_transport.h"
 #include "trainer/distributed/connect_store.h"
@@ -49,11 +50,16 @@ struct RankOptions {
 // c10d's ProcessGroupGloo and its store, and NCCL between GPUs. Without NCCL, GPU data goes through
 // host memory.
 //
+// A group of one trains the job alone: its exchanges keep its own values and cost nothing.
+//
 // Unless stated otherwise, all ranks call every method, in the same order. Owner: the run's caller.
 // Threads: one. Failure: RunFailure (FAILURE_CAUSE_WORKER_EXIT) if a rank ends or is silent for
 // longer than options().timeout. It names the rank if that is known.
 class RankGroup {
  public:
+  // Creates a group of one. MakeTransport, AwaitDevice, Fetch, SendToFirst, TellFailure and Fail
+  // require several ranks.
+  RankGroup();
   // Waits until all ranks have joined. Requires place.size > 1.
   explicit RankGroup(const RankPlace& place, const RankOptions& options = {});
   // Uses a store that the ranks already share.
@@ -65,6 +71,7 @@ class RankGroup {
 
   int rank() const { return place_.rank; }
   int size() const { return place_.size; }
+  bool alone() const { return place_.size == 1; }
   // Rank 0 writes checkpoints and reports on the job.
   bool first() const { return place_.rank == 0; }
   const RankOptions& options() const { return options_; }
@@ -93,6 +100,8 @@ class RankGroup {
   // Copies the tensors of rank 0 into these, in place.
   void CopyFromFirst(const std::vector<at::Tensor>& tensors) { CopyFrom(0, tensors); }
   void CopyFrom(int rank, const std::vector<at::Tensor>& tensors);
+  // Replaces the message with that of rank 0.
+  void CopyFromFirst(google::protobuf::MessageLite& message);
   // Copies the tensor of `rank` into rank 0's, in place. Only these two ranks call it.
   void SendToFirst(int rank, const at::Tensor& tensor);
   // Returns the string of rank 0. Like FromAll, it uses the ranks' own connections, so that nothing

@@ -194,19 +194,19 @@ void TakeFromFirst(RankGroup& ranks, Calibration& calibration) {
   told.set_reason(calibration.reason);
   told.mutable_report()->mutable_calibration()->Assign(calibration.results.begin(),
                                                        calibration.results.end());
-  told.ParseFromString(ranks.FromFirst(told.SerializeAsString()));
+  ranks.CopyFromFirst(told);
   calibration.chosen = told.mode();
   calibration.reason = told.reason();
   calibration.results.assign(told.report().calibration().begin(),
                              told.report().calibration().end());
-  calibration.fp32.ParseFromString(ranks.FromFirst(calibration.fp32.SerializeAsString()));
+  ranks.CopyFromFirst(calibration.fp32);
 }
 
 void TakeFromFirst(RankGroup& ranks, StepTimes& times) {
   training::v1::LossCurve told;
   told.add_losses(times.fp32);
   told.add_losses(times.reduced);
-  told.ParseFromString(ranks.FromFirst(told.SerializeAsString()));
+  ranks.CopyFromFirst(told);
   times = {.fp32 = told.losses(0), .reduced = told.losses(1)};
 }
 

@@ -157,9 +157,8 @@ NonFiniteDiagnosis DiagnoseLastStep(TrainingSession& session, int64_t step, doub
   // Diagnose() may reallocate weights, whose addresses a captured step holds.
   session.step().ForgetCapture();
   const StepParts parts = session.Parts();
-  NonFiniteDiagnosis found =
-      Diagnose(parts, FormatOf(session.mode()), session.step().evidence(), step, loss_scale);
-  return parts.ranks != nullptr ? FirstDiagnosis(*parts.ranks, std::move(found)) : found;
+  return FirstDiagnosis(parts.ranks, Diagnose(parts, FormatOf(session.mode()),
+                                              session.step().evidence(), step, loss_scale));
 }
 
 }  // namespace genesis

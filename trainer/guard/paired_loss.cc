@@ -12,7 +12,7 @@
 namespace genesis {
 
 PairedLossReading::PairedLossReading(const torch::Tensor& losses, double rounding_error,
-                                     RankGroup* ranks)
+                                     RankGroup& ranks)
     : rounding_error_(rounding_error), ranks_(ranks) {
   if (!losses.defined()) return;
   const bool cuda = losses.is_cuda();
@@ -32,7 +32,7 @@ PairedLoss PairedLossReading::Read() const {
     const double* const host = losses_.const_data_ptr<double>();
     told.mutable_losses()->Add(host, host + 2);
   }
-  if (ranks_ != nullptr) told.ParseFromString(ranks_->FromFirst(told.SerializeAsString()));
+  ranks_.CopyFromFirst(told);
   return {.reduced = told.losses(0), .fp32 = told.losses(1), .rounding_error = rounding_error_};
 }
 
@@ -75,9 +75,7 @@ PairedLossReading ComparePrecision(TrainingSession& session, int64_t step) {
   if (format.weights != at::kFloat) session.step().ForgetCapture();
   const StepParts parts = session.Parts();
   torch::Tensor losses;
-  if (parts.ranks == nullptr || parts.ranks->first()) {
-    losses = BothLosses(parts, format, session.step().evidence(), step);
-  }
+  if (parts.ranks.first()) losses = BothLosses(parts, format, session.step().evidence(), step);
   return {losses, format.rounding_error(), parts.ranks};
 }
 

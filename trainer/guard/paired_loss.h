@@ -19,8 +19,8 @@ namespace genesis {
 class PairedLossReading {
  public:
   // `losses` is float64 [2] on the device, the reduced format's and FP32's; undefined on all ranks
-  // but the first, which get its result. `ranks` is null if this process trains the job alone.
-  PairedLossReading(const torch::Tensor& losses, double rounding_error, RankGroup* ranks);
+  // but the first, which get its result.
+  PairedLossReading(const torch::Tensor& losses, double rounding_error, RankGroup& ranks);
 
   PairedLoss Read() const;
 
@@ -28,7 +28,7 @@ class PairedLossReading {
   torch::Tensor losses_;  // On the host; pinned if the device is CUDA.
   std::optional<c10::Event> copied_;
   const double rounding_error_;
-  RankGroup* const ranks_;
+  RankGroup& ranks_;
 };
 
 // Computes the loss of the last step's batch in the session's mode and in FP32, with the current

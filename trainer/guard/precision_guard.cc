@@ -188,13 +188,13 @@ std::optional<PrecisionDecision> PrecisionGuard::JudgeWatched(int64_t step,
   return std::nullopt;
 }
 
-std::optional<PrecisionDecision> PrecisionGuard::JudgeSpeed(int64_t step, RankGroup* ranks) {
+std::optional<PrecisionDecision> PrecisionGuard::JudgeSpeed(int64_t step, RankGroup& ranks) {
   StepTimes times = TimeBesideFp32(session_, step);
-  if (ranks != nullptr) TakeFromFirst(*ranks, times);
+  TakeFromFirst(ranks, times);
   if (watchdog_.IsSlow(times.fp32, times.reduced)) {
     // Measure again, so that a temporary load is not attributed to the mode.
     times = TimeBesideFp32(session_, step);
-    if (ranks != nullptr) TakeFromFirst(*ranks, times);
+    TakeFromFirst(ranks, times);
   }
   const auto finding = watchdog_.AddTimes(times.fp32, times.reduced);
   return finding ? Take(step, *finding, NonFiniteDiagnosis()) : std::nullopt;

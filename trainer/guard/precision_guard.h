@@ -66,9 +66,9 @@ class PrecisionGuard {
                                          const StepCost& cost);
 
   // Returns whether steps in both formats should be timed now. If so, call JudgeSpeed, which
-  // requires that every step has been read. `ranks` is null if this process trains the job alone.
+  // requires that every step has been read.
   bool WantsTimes() const { return reduced() && watchdog_.WantsTimes(); }
-  std::optional<PrecisionDecision> JudgeSpeed(int64_t step, RankGroup* ranks);
+  std::optional<PrecisionDecision> JudgeSpeed(int64_t step, RankGroup& ranks);
   // `loss` is the held-out loss after a step.
   void NoteHeldOut(int64_t step, double loss) { watchdog_.AddHeldOut(step, loss); }
 

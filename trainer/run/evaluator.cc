@@ -87,13 +87,11 @@ Evaluator::Evaluator(const training::v1::JobSpec& spec, const Dataset& dataset,
                      TrainingSession& session)
     : spec_(spec), dataset_(dataset), session_(session) {}
 
-training::v1::Evaluation Evaluator::Measure(int64_t step, RankGroup* ranks) {
+training::v1::Evaluation Evaluator::Measure(int64_t step, RankGroup& ranks) {
   training::v1::Evaluation evaluation;
-  if (ranks == nullptr || ranks->first()) evaluation = Figures(step);
-  if (ranks != nullptr) {
-    evaluation.ParseFromString(ranks->FromFirst(evaluation.SerializeAsString()));
-    note_ = ranks->FromFirst(note_);
-  }
+  if (ranks.first()) evaluation = Figures(step);
+  ranks.CopyFromFirst(evaluation);
+  note_ = ranks.FromFirst(note_);
   last_ = evaluation;
   if (!measured()) return evaluation;
   if (evaluation.loss() < state_.best_loss - spec_.evaluation().min_improvement()) {

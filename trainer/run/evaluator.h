@@ -18,9 +18,8 @@ class Evaluator {
  public:
   Evaluator(const training::v1::JobSpec& spec, const Dataset& dataset, TrainingSession& session);
 
-  // Measures the weights after `step`. `ranks` is null if this process trains the job alone.
-  // Otherwise all ranks get the result of rank 0.
-  training::v1::Evaluation Measure(int64_t step, RankGroup* ranks = nullptr);
+  // Measures the weights after `step`. All ranks get the result of rank 0.
+  training::v1::Evaluation Measure(int64_t step, RankGroup& ranks);
   // A remark about the last evaluation for the job's log; usually "".
   const std::string& note() const { return note_; }
   // Whether any example counted in the last evaluation. If none did, the run never stops early.

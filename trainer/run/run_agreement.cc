@@ -9,40 +9,39 @@
 namespace genesis {
 
 void RunAgreement::Begin(int64_t step) const {
-  if (ranks_ == nullptr) return;
   const std::string own = absl::StrCat(step);
-  const std::string first = ranks_->FromFirst(own);
+  const std::string first = ranks_.FromFirst(own);
   if (first == own) return;
   throw RunFailure{
       training::v1::FAILURE_CAUSE_CHECKPOINT,
-      absl::StrCat("rank ", ranks_->rank(), " resumes at step ", own, " and rank 0 at step ", first,
+      absl::StrCat("rank ", ranks_.rank(), " resumes at step ", own, " and rank 0 at step ", first,
                    "; all ranks need the same checkpoints, in a folder that all their "
                    "hosts see")};
 }
 
 void RunAgreement::Tell(bool time_is_up, double seconds) {
-  if (ranks_ == nullptr) return;
+  if (ranks_.alone()) return;
   const std::optional<std::string> fp32 = control_.TakeFp32Request();
   if (fp32) fp32_reason_ = *fp32;
-  ranks_->SetFlags({.stop = control_.stop_requested(),
-                    .checkpoint = control_.TakeCheckpointRequest(),
-                    .time_is_up = time_is_up,
-                    .fp32 = fp32.has_value(),
-                    .seconds = seconds});
+  ranks_.SetFlags({.stop = control_.stop_requested(),
+                   .checkpoint = control_.TakeCheckpointRequest(),
+                   .time_is_up = time_is_up,
+                   .fp32 = fp32.has_value(),
+                   .seconds = seconds});
   agreed_checkpoint_ = true;
   agreed_fp32_ = true;
 }
 
 std::optional<std::string> RunAgreement::TakeFp32Request() {
-  if (ranks_ == nullptr) return control_.TakeFp32Request();
-  if (!std::exchange(agreed_fp32_, false) || !ranks_->agreed().fp32) return std::nullopt;
+  if (ranks_.alone()) return control_.TakeFp32Request();
+  if (!std::exchange(agreed_fp32_, false) || !ranks_.agreed().fp32) return std::nullopt;
   std::string reason = std::exchange(fp32_reason_, "");
   return reason.empty() ? "another rank was asked to" : reason;
 }
 
 bool RunAgreement::TakeCheckpoint() {
-  if (ranks_ == nullptr) return control_.TakeCheckpointRequest();
-  return std::exchange(agreed_checkpoint_, false) && ranks_->agreed().checkpoint;
+  if (ranks_.alone()) return control_.TakeCheckpointRequest();
+  return std::exchange(agreed_checkpoint_, false) && ranks_.agreed().checkpoint;
 }
 
 }  // namespace genesis

@@ -16,31 +16,24 @@ namespace genesis {
 // Owner: the run. Threads: one. Failure: RunFailure if the ranks cannot continue together.
 class RunAgreement {
  public:
-  // `ranks` is null if the process trains alone.
-  RunAgreement(RunControl& control, RankGroup* ranks) : control_(control), ranks_(ranks) {}
-
-  int64_t rank_count() const { return ranks_ != nullptr ? ranks_->size() : 1; }
+  RunAgreement(RunControl& control, RankGroup& ranks) : control_(control), ranks_(ranks) {}
 
   // Throws RunFailure unless all ranks resume from the same step.
   void Begin(int64_t step) const;
   // Sends this rank's flags. Call before each step; `seconds` is the time of the previous step.
   void Tell(bool time_is_up, double seconds);
 
-  bool stop() const {
-    return ranks_ != nullptr ? ranks_->agreed().stop : control_.stop_requested();
-  }
+  bool stop() const { return ranks_.alone() ? control_.stop_requested() : ranks_.agreed().stop; }
   // Returns true once for each request.
   bool TakeCheckpoint();
   // Returns the reason to continue in FP32, once for each request.
   std::optional<std::string> TakeFp32Request();
-  bool TimeIsUp(bool own) const { return ranks_ != nullptr ? ranks_->agreed().time_is_up : own; }
-  double StepSeconds(double own) const {
-    return ranks_ != nullptr ? ranks_->agreed().seconds : own;
-  }
+  bool TimeIsUp(bool own) const { return ranks_.alone() ? own : ranks_.agreed().time_is_up; }
+  double StepSeconds(double own) const { return ranks_.alone() ? own : ranks_.agreed().seconds; }
 
  private:
   RunControl& control_;
-  RankGroup* const ranks_;
+  RankGroup& ranks_;
   bool agreed_checkpoint_ = false;  // Set until the agreed checkpoint flag is read.
   bool agreed_fp32_ = false;        // Set until the agreed FP32 flag is read.
   std::string fp32_reason_;         // Reason of this rank's own FP32 request, or empty.

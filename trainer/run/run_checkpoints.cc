@@ -32,12 +32,12 @@ void RequireWritten(const absl::Status& status) {
 }  // namespace
 
 RunCheckpoints::RunCheckpoints(const training::v1::StartJob& start, RunObserver& observer,
-                               RankGroup* ranks)
+                               RankGroup& ranks)
     : start_(start),
       observer_(observer),
       ranks_(ranks),
-      writes_(ranks == nullptr || ranks->first()),
-      sharded_(ranks != nullptr && start.spec().checkpoint().sharded()),
+      writes_(ranks.first()),
+      sharded_(!ranks.alone() && start.spec().checkpoint().sharded()),
       folder_(start.checkpoint_dir(), start.job_id()),
       writer_(folder_, {.keep_last = start.spec().checkpoint().keep_last(),
                         .keep_best = std::max(0, start.spec().checkpoint().keep_best())}) {}
@@ -45,7 +45,7 @@ RunCheckpoints::RunCheckpoints(const training::v1::StartJob& start, RunObserver&
 void RunCheckpoints::Prepare() {
   if (writes_) Require(folder_.Prepare(), training::v1::FAILURE_CAUSE_CHECKPOINT);
   if (!sharded_) return;
-  token_ = ranks_->FromFirst(ranks_->first() ? absl::StrFormat("%016x", RandomNumber()) : "");
+  token_ = ranks_.FromFirst(ranks_.first() ? absl::StrFormat("%016x", RandomNumber()) : "");
   RequireSharedFolder();
 }
 
@@ -57,12 +57,12 @@ void RunCheckpoints::RequireSharedFolder() {
   const std::string probe =
       (folder / absl::StrCat(".", start_.job_id(), "-step-.tmp-", token_)).string();
   absl::Status left;
-  if (ranks_->first()) left = WriteDurably(probe, token_);
-  const std::string fault = ranks_->FromFirst(std::string(left.message()));
+  if (ranks_.first()) left = WriteDurably(probe, token_);
+  const std::string fault = ranks_.FromFirst(std::string(left.message()));
   std::error_code error;
   const bool seen = fault.empty() && std::filesystem::exists(probe, error);
-  const std::vector<std::string> all = ranks_->FromAll(seen ? "" : folder.string());
-  if (ranks_->first()) std::filesystem::remove(probe, error);
+  const std::vector<std::string> all = ranks_.FromAll(seen ? "" : folder.string());
+  if (ranks_.first()) std::filesystem::remove(probe, error);
   Require(fault.empty() ? absl::OkStatus() : absl::UnknownError(fault),
           training::v1::FAILURE_CAUSE_CHECKPOINT);
   for (size_t rank = 0; rank < all.size(); ++rank) {
@@ -148,8 +148,8 @@ void RunCheckpoints::Save(const TrainingState& state, std::optional<double> held
   };
   CheckpointMeta meta{.job_id = start_.job_id(), .held_out_loss = held_out_loss};
   if (sharded_) {
-    place_ = {.rank = ranks_->rank(),
-              .ranks = ranks_->size(),
+    place_ = {.rank = ranks_.rank(),
+              .ranks = ranks_.size(),
               .token = absl::StrCat(token_, "-", ++begun_)};
     meta.shard = place_;
   }
@@ -181,7 +181,7 @@ void RunCheckpoints::FlushShards() {
 }
 
 void RunCheckpoints::RequireShards(const absl::Status& own) {
-  const std::vector<std::string> told = ranks_->FromAll(std::string(own.message()));
+  const std::vector<std::string> told = ranks_.FromAll(std::string(own.message()));
   const auto failed =
       std::find_if(told.begin(), told.end(), [](const std::string& why) { return !why.empty(); });
   if (failed == told.end()) return;

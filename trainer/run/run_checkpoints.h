@@ -23,8 +23,7 @@ namespace genesis {
 // a write that failed in the background throws from the next call.
 class RunCheckpoints {
  public:
-  RunCheckpoints(const training::v1::StartJob& start, RunObserver& observer,
-                 RankGroup* ranks = nullptr);
+  RunCheckpoints(const training::v1::StartJob& start, RunObserver& observer, RankGroup& ranks);
 
   // Creates the folder. All ranks call Prepare, Save, Repeat and Flush in the same order.
   void Prepare();
@@ -58,8 +57,8 @@ class RunCheckpoints {
 
   const training::v1::StartJob& start_;
   RunObserver& observer_;
-  RankGroup* const ranks_;  // Null if this process trains alone.
-  const bool writes_;       // Rank 0: writes whole checkpoints, or the list of the shards.
+  RankGroup& ranks_;
+  const bool writes_;  // Rank 0: writes whole checkpoints, or the list of the shards.
   const bool sharded_;
   std::string token_;      // Prefix of the shard tokens of this attempt.
   int64_t begun_ = 0;      // Number of sharded checkpoints begun.

@@ -96,10 +96,10 @@ void RequireSameInputs(RankGroup& ranks, const training::v1::JobSpec& spec,
 
 }  // namespace
 
-std::unique_ptr<Dataset> OpenSameData(const training::v1::JobSpec& spec, RankGroup* ranks) {
+std::unique_ptr<Dataset> OpenSameData(const training::v1::JobSpec& spec, RankGroup& ranks) {
   absl::StatusOr<std::unique_ptr<Dataset>> dataset = OpenDataset(spec);
   Require(dataset.status(), training::v1::FAILURE_CAUSE_DATA);
-  if (ranks != nullptr) RequireSameInputs(*ranks, spec, **dataset);
+  if (!ranks.alone()) RequireSameInputs(ranks, spec, **dataset);
   return *std::move(dataset);
 }
 

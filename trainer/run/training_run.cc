@@ -51,7 +51,7 @@ double Seconds(std::chrono::steady_clock::time_point since) {
 class Run {
  public:
   Run(const StartJob& start, const training::v1::DeviceInfo& device, RunControl& control,
-      RunObserver& observer, RankGroup* ranks)
+      RunObserver& observer, RankGroup& ranks)
       : start_(start),
         device_(device),
         control_(control),
@@ -67,7 +67,7 @@ class Run {
         [this](const TrainingState& state) { return session_->PutState(state, InitialMode()); });
     if (resumed) TakePosition(*resumed);
     agreement_.Begin(step_);
-    if (ranks_ != nullptr) session_->FollowFirstRank();
+    session_->FollowFirstRank();
     ChoosePrecision(resumed ? &*resumed : nullptr);
     StartReports();
     const bool completed = MakeSteps();
@@ -88,23 +88,21 @@ class Run {
   void Prepare() {
     dataset_ = OpenSameData(start_.spec(), ranks_);
     const int64_t batch = start_.spec().training().batch_size();
-    const int64_t most = dataset_->training_size() / agreement_.rank_count();
+    const int64_t most = dataset_->training_size() / ranks_.size();
     if (batch > most) {
       throw RunFailure{
           training::v1::FAILURE_CAUSE_CONFIG,
-          absl::StrCat("training.batch_size is ", batch, "; accepted for this dataset: 1 to ", most,
-                       ", the examples that it trains on",
-                       ranks_ != nullptr
-                           ? absl::StrCat(", shared by ", agreement_.rank_count(), " ranks")
-                           : "")};
+          absl::StrCat(
+              "training.batch_size is ", batch, "; accepted for this dataset: 1 to ", most,
+              ", the examples that it trains on",
+              ranks_.alone() ? "" : absl::StrCat(", shared by ", ranks_.size(), " ranks"))};
     }
     checkpoints_.Prepare();
     observer_.OnLog("data: " + dataset_->Describe());
     SetTf32(start_.spec().precision().tf32() == training::v1::TF32_ON);
     session_ = std::make_unique<TrainingSession>(start_, *dataset_, at::Device(device_.name()),
-                                                 Graphs(), ranks_);
-    for (const std::string& line :
-         ModelLines(session_->model(), *dataset_, batch, agreement_.rank_count())) {
+                                                 ranks_, Graphs());
+    for (const std::string& line : ModelLines(session_->model(), *dataset_, batch, ranks_.size())) {
       observer_.OnLog(line);
     }
     KeepModes(start_, [this](PrecisionMode mode) { return session_->model().supports(mode); });
@@ -151,7 +149,7 @@ class Run {
       calibration =
           Calibrate(*session_, automatic ? AllowedModes(start_) : std::vector<PrecisionMode>(),
                     start_.spec().precision().calibration_steps());
-      if (ranks_ != nullptr) TakeFromFirst(*ranks_, *calibration);
+      TakeFromFirst(ranks_, *calibration);
       if (!guard_->has_baseline()) guard_->SetCalibration(calibration->fp32);
     }
     if (calibration && automatic) {
@@ -177,7 +175,7 @@ class Run {
     }
     observer_.OnLog("precision: " + effective_.reason());
     observer_.OnLog("step: " + effective_.execution());
-    if (ranks_ != nullptr) observer_.OnLog("gradients: " + session_->exchange());
+    if (!ranks_.alone()) observer_.OnLog("gradients: " + session_->exchange());
   }
 
   void StartReports() {
@@ -186,11 +184,11 @@ class Run {
     const training::v1::TrainingSpec& training = start_.spec().training();
     StepReporter::Options options;
     options.samples_per_step =
-        agreement_.rank_count() * training.batch_size() * training.gradient_accumulation_steps();
+        int64_t{ranks_.size()} * training.batch_size() * training.gradient_accumulation_steps();
     if (session_->device().is_cuda()) {
       options.device_memory = [device = session_->device()] { return ReadDeviceMemory(device); };
     }
-    if (ranks_ != nullptr) options.wait_seconds = [this] { return ranks_->TakeWaitSeconds(); };
+    if (!ranks_.alone()) options.wait_seconds = [this] { return ranks_.TakeWaitSeconds(); };
     training::v1::Started started;
     started.set_total_steps(session_->total_steps());
     started.set_resumed_step(step_);
@@ -251,14 +249,14 @@ class Run {
     }
     // Read the previous step's metrics, which are already available. Report the first step
     // immediately, so that watchers see progress.
-    if (first && ranks_ == nullptr) {
+    if (first && ranks_.alone()) {
       Absorb(Seconds(begin));
     } else if (session_->step().unread() == 2) {
       Absorb(agreement_.StepSeconds(step_seconds_));
     }
     step_seconds_ = Seconds(begin);
     // Processor time means nothing for a GPU or for ranks that wait for each other.
-    const bool alone = ranks_ == nullptr && !session_->device().is_cuda();
+    const bool alone = ranks_.alone() && !session_->device().is_cuda();
     processor_seconds_ = alone ? ProcessorSeconds() - processor_begin + Delay() : 0;
   }
 
@@ -418,7 +416,7 @@ class Run {
     observer_.OnSection(training::v1::SECTION_CHECKPOINT);
     checkpoints_.Flush();
     // A launcher that sees one rank end may kill the others.
-    if (ranks_ != nullptr) ranks_->Await();
+    ranks_.Await();
   }
 
   Finished Stop() {
@@ -435,7 +433,7 @@ class Run {
   const training::v1::DeviceInfo& device_;
   RunControl& control_;
   RunObserver& observer_;
-  RankGroup* const ranks_;  // Null if this process trains alone.
+  RankGroup& ranks_;
   RunAgreement agreement_;
   RunCheckpoints checkpoints_;
   StepTrace trace_;
@@ -470,7 +468,7 @@ Finished Fail(const RunFailure& failure, const Progress& progress, RunObserver& 
 }  // namespace
 
 Finished RunTraining(const StartJob& start, const training::v1::DeviceInfo& device,
-                     RunControl& control, RunObserver& observer, RankGroup* ranks) {
+                     RunControl& control, RunObserver& observer, RankGroup& ranks) {
   StartJob resolved = start;
   const absl::Status files = ResolveJobFiles(resolved);
   FillBatchSize(*resolved.mutable_spec());

@@ -64,7 +64,7 @@ std::string TrainStep::ReasonForEager(const CompiledStep* compiled) const {
 void TrainStep::Run(int64_t step) {
   Slot& slot = slots_[static_cast<size_t>(next_slot_)];
   slot.evidence.examples.clear();
-  if (parts_.ranks != nullptr) PrepareRank(step);
+  if (!parts_.ranks.alone()) PrepareRank(step);
   slot.evidence.generator = at::detail::getDefaultCPUGenerator().get_state();
   SetRates(slot);
   const StepResults results = MakeOrRepeat(step, slot.evidence);
@@ -76,11 +76,11 @@ void TrainStep::PrepareRank(int64_t step) const {
   // Each rank draws its own numbers. They depend on no earlier step, so a resumed run draws them
   // again.
   const uint64_t seed = SplitMix64(options_.seed, static_cast<uint64_t>(step)).Next();
-  torch::manual_seed(SplitMix64(seed, static_cast<uint64_t>(parts_.ranks->rank())).Next());
+  torch::manual_seed(SplitMix64(seed, static_cast<uint64_t>(parts_.ranks.rank())).Next());
   if (!parts_.model.changes_buffers()) return;
   std::vector<torch::Tensor> buffers;
   for (const auto& [name, buffer] : parts_.model.buffers()) buffers.push_back(buffer);
-  parts_.ranks->CopyFromFirst(buffers);
+  parts_.ranks.CopyFromFirst(buffers);
 }
 
 StepResults TrainStep::MakeOrRepeat(int64_t step, StepEvidence& evidence) {
@@ -179,10 +179,8 @@ torch::Tensor TrainStep::AccumulateGradients(int64_t step, const NextBatch& next
 }
 
 void TrainStep::Reprioritize() {
-  torch::Tensor losses = parts_.model.ExampleLosses();
   // All ranks draw the same joint batches from the same priorities.
-  if (parts_.ranks != nullptr) losses = parts_.ranks->JoinAll(losses);
-  parts_.source.Reprioritize(losses);
+  parts_.source.Reprioritize(parts_.ranks.JoinAll(parts_.model.ExampleLosses()));
 }
 
 bool TrainStep::Capture(int64_t step, const std::vector<Batch>& micro_batches) {
@@ -248,7 +246,7 @@ StepMetrics TrainStep::Read() {
   --unread_;
   // Sync: on CUDA waits until the step's metrics have arrived.
   if (slot.copied && parts_.reducer != nullptr && parts_.reducer->on_device()) {
-    parts_.ranks->AwaitDevice([&slot] { return slot.copied->query(); });
+    parts_.ranks.AwaitDevice([&slot] { return slot.copied->query(); });
   } else if (slot.copied) {
     slot.copied->synchronize();
   }

@@ -43,10 +43,9 @@ struct StepParts {
   WeightAverage* average = nullptr;  // Null if the job has none.
   const Schedule& schedule;
   const FaultInjection& faults;
-  // Null if this process trains the job alone.
-  RankGroup* ranks = nullptr;
-  GradientReducer* reducer = nullptr;
-  OptimizerShards* shards = nullptr;  // Also null if each rank has the whole optimizer.
+  RankGroup& ranks;
+  GradientReducer* reducer = nullptr;  // Null if this process trains the job alone.
+  OptimizerShards* shards = nullptr;   // Also null if each rank has the whole optimizer.
 };
 
 struct TrainStepOptions {

@@ -79,11 +79,6 @@ ParameterGroups Groups(const JobSpec& spec, const Model& model) {
   return *std::move(groups);
 }
 
-BatchShare ShareOf(const RankGroup* ranks) {
-  return ranks != nullptr ? BatchShare{.index = ranks->rank(), .count = ranks->size()}
-                          : BatchShare{};
-}
-
 // Returns whether the ranks may shard the optimizer and share one copy of the weights. They may not
 // if the job compares their copies.
 bool MayShard(const training::v1::DistributedSpec& spec) {
@@ -91,30 +86,30 @@ bool MayShard(const training::v1::DistributedSpec& spec) {
                                           : spec.weight_check_every_steps() == 0;
 }
 
-std::unique_ptr<GradientReducer> ReducerOf(RankGroup* ranks, const JobSpec& spec,
+std::unique_ptr<GradientReducer> ReducerOf(RankGroup& ranks, const JobSpec& spec,
                                            const std::vector<at::Tensor>& masters) {
-  if (ranks == nullptr) return nullptr;
+  if (ranks.alone()) return nullptr;
   const size_t common = MayShard(spec.distributed()) ? OptimizerShards::CommonBytes(masters) : 0;
-  return std::make_unique<GradientReducer>(*ranks, masters, spec.distributed(), common);
+  return std::make_unique<GradientReducer>(ranks, masters, spec.distributed(), common);
 }
 
-std::unique_ptr<OptimizerShards> ShardsOf(RankGroup* ranks, const JobSpec& spec,
+std::unique_ptr<OptimizerShards> ShardsOf(RankGroup& ranks, const JobSpec& spec,
                                           GradientReducer* reducer,
                                           const std::vector<at::Tensor>& masters) {
-  if (ranks == nullptr || !MayShard(spec.distributed())) return nullptr;
-  auto shards = std::make_unique<OptimizerShards>(*ranks, *reducer, masters);
+  if (ranks.alone() || !MayShard(spec.distributed())) return nullptr;
+  auto shards = std::make_unique<OptimizerShards>(ranks, *reducer, masters);
   // Sharding is free if common memory holds one copy. Otherwise weights have to be sent.
   if (!shards->together() && !spec.distributed().shard_optimizer_state()) return nullptr;
   return shards;
 }
 
-OptimizerShare ShareOf(const RankGroup* ranks, OptimizerShards* shards) {
+OptimizerShare ShareOf(const RankGroup& ranks, OptimizerShards* shards) {
   OptimizerShare share;
   if (shards == nullptr) return share;
   share.owned = shards->owned();
   if (shards->together()) {
-    share.part = ranks->rank();
-    share.parts = ranks->size();
+    share.part = ranks.rank();
+    share.parts = ranks.size();
     share.zeros = [shards](const at::Tensor& master) { return shards->Zeros(master); };
   }
   return share;
@@ -129,13 +124,14 @@ std::vector<at::Tensor> Tensors(const NamedTensors& named) {
 }  // namespace
 
 TrainingSession::TrainingSession(const training::v1::StartJob& start, const Dataset& dataset,
-                                 at::Device device, StepGraphMaker graphs, RankGroup* ranks)
+                                 at::Device device, RankGroup& ranks, StepGraphMaker graphs)
     : device_(device),
       ranks_(ranks),
       captures_(graphs != nullptr),
       spec_(start.spec()),
       model_(Build(spec_, dataset, device_)),
-      source_(std::make_unique<BatchSource>(dataset, spec_, device_, ShareOf(ranks))),
+      source_(std::make_unique<BatchSource>(
+          dataset, spec_, device_, BatchShare{.index = ranks.rank(), .count = ranks.size()})),
       compiled_(start.compiled_dir(), spec_, *model_, dataset),
       total_steps_(TotalSteps(spec_.training(), source_->batches_per_epoch())),
       schedule_(spec_.optimizer(), total_steps_),
@@ -204,25 +200,25 @@ std::string TrainingSession::execution() {
 
 void TrainingSession::FollowFirstRank() {
   step_->AwaitCopy();
-  ranks_->CopyFromFirst(weights_->masters());
-  ranks_->CopyFromFirst(Tensors(model_->buffers()));
+  ranks_.CopyFromFirst(weights_->masters());
+  ranks_.CopyFromFirst(Tensors(model_->buffers()));
   const torch::NoGradGuard no_grad;
   weights_->Publish();
 }
 
 void TrainingSession::CheckWeights(int64_t step) {
   const int64_t every = spec_.distributed().weight_check_every_steps();
-  if (ranks_ == nullptr || every == 0 || step % every != 0) return;
+  if (ranks_.alone() || every == 0 || step % every != 0) return;
   if (shards_ && shards_->together()) return;
   NamedTensors weights = model_->parameters();
   for (size_t i = 0; i < weights.size(); ++i) weights[i].second = weights_->masters()[i];
-  RequireSameWeights(*ranks_, step, weights);
+  RequireSameWeights(ranks_, step, weights);
 }
 
 // On return rank 0 has the whole state, which it writes. Other ranks have their own part, which is
 // all that they load.
 void TrainingSession::GatherOptimizer(OptimizerState& state) {
-  for (size_t i = 0; ranks_->first() && i < state.parameters.size(); ++i) {
+  for (size_t i = 0; ranks_.first() && i < state.parameters.size(); ++i) {
     if (!shards_->owns(i)) state.parameters[i] = optimizer_->NewEntry(i);
   }
   shards_->GatherOnFirst(state.parameters);

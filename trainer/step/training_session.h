@@ -35,17 +35,15 @@ namespace genesis {
 // source, optimizer, scaler and step, on one device. It changes precision, and takes and restores
 // the state.
 //
-// Owner: the run; the dataset outlives it. Threads: one. Failure: exceptions of LibTorch,
-// RunFailure for a model that cannot be built.
+// Owner: the run; the dataset and the ranks outlive it. Threads: one. Failure: exceptions of
+// LibTorch, RunFailure for a model that cannot be built.
 class TrainingSession {
  public:
-  // Requires batch_size <= dataset.training_size(). Starts in FP32. `device` is the name in this
-  // process: the one visible CUDA device is cuda:0, whatever the daemon calls it. Steps are
-  // captured in `graphs` unless it is empty. `ranks` is null if this process trains the job alone.
-  // Otherwise it outlives the session, and batch_size times the number of ranks is at most
-  // dataset.training_size().
+  // Requires batch_size * ranks.size() <= dataset.training_size(). Starts in FP32. `device` is the
+  // name in this process: the one visible CUDA device is cuda:0, whatever the daemon calls it.
+  // Steps are captured in `graphs` unless it is empty.
   TrainingSession(const training::v1::StartJob& start, const Dataset& dataset, at::Device device,
-                  StepGraphMaker graphs = {}, RankGroup* ranks = nullptr);
+                  RankGroup& ranks, StepGraphMaker graphs = {});
   TrainingSession(const TrainingSession&) = delete;
   TrainingSession& operator=(const TrainingSession&) = delete;
 
@@ -81,8 +79,7 @@ class TrainingSession {
     return scaler_ ? std::optional(scaler_->state()) : std::nullopt;
   }
 
-  // Copies weights and buffers from rank 0. Requires several ranks, and that every step has been
-  // read.
+  // Copies weights and buffers from rank 0. Requires that every step has been read.
   void FollowFirstRank();
 
   // Call after each step. If a comparison is due (distributed.weight_check_every_steps), fails
@@ -124,7 +121,7 @@ class TrainingSession {
   void TakePlace(const RunPosition& position);
 
   const at::Device device_;
-  RankGroup* const ranks_;
+  RankGroup& ranks_;
   const bool captures_;
   const training::v1::JobSpec& spec_;
   std::unique_ptr<Model> model_;

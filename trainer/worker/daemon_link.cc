@@ -26,6 +26,7 @@
 #include "config/job/worker_lease.h"
 #include "config/precision/gate.h"
 #include "genesis/training/v1/worker_service.grpc.pb.h"
+#include "trainer/distributed/rank_group.h"
 #include "trainer/run/training_run.h"
 #include "trainer/worker/error_line.h"
 #include "trainer/worker/event_sender.h"
@@ -400,11 +401,11 @@ class Attachment {
       const absl::MutexLock lock(&mutex_);
       observer_ = &observer;
     }
-    const bool alone = start.rank().size() < 2;
+    RankGroup alone;
     const training::v1::Finished finished =
-        alone ? RunTraining(start, device_, control_, observer)
-              : RunGangRank(start, store_, HostOf(daemon_.address.server), device_, control_,
-                            observer);
+        start.rank().size() < 2 ? RunTraining(start, device_, control_, observer, alone)
+                                : RunGangRank(start, store_, HostOf(daemon_.address.server),
+                                              device_, control_, observer);
     observer.OnFinished(finished);
     const bool told = sender_.Drain();
     const absl::MutexLock lock(&mutex_);

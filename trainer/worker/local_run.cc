@@ -22,6 +22,7 @@
 #include "config/precision/gate.h"
 #include "config/precision/precision.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
+#include "trainer/distributed/rank_group.h"
 #include "trainer/models/exported/batch_size.h"
 #include "trainer/run/training_run.h"
 #include "trainer/worker/describe_steps.h"
@@ -266,8 +267,9 @@ int RunLocal(const LocalRunOptions& options, const RankPlace& place,
     std::cout << "ranks: " << place.size << ", each with batches of "
               << start->spec().training().batch_size() << std::endl;
   }
+  RankGroup alone;
   const Finished finished = place.size > 1 ? RunRank(*start, place, device, control, observer)
-                                           : RunTraining(*start, device, control, observer);
+                                           : RunTraining(*start, device, control, observer, alone);
   PrintFigures(finished);
   return Report(finished, ending.asked());
 }

@@ -122,7 +122,7 @@ Finished RunWith(RankGroup& ranks, const std::string& fault, const StartJob& sta
     StartJob job = Common(ranks, start);
     // One trace file is enough.
     if (!ranks.first()) job.mutable_spec()->clear_trace();
-    return RunTraining(job, device, control, observer, &ranks);
+    return RunTraining(job, device, control, observer, ranks);
   } catch (const RunFailure& failure) {
     return FailedRun(failure);
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/trainer/job_for_test.h"
+#include "trainer/distributed/rank_group.h"
 #include "trainer/run/step_trace.h"
 #include "trainer/step/training_session.h"
 
@@ -58,7 +59,8 @@ TEST(NsightTest, GetsThePartsOfEachStepAsRanges) {
   {
     StepTrace trace(start, /*cuda=*/true, observer);
     const auto dataset = *OpenDataset(start.spec());
-    TrainingSession session(start, *dataset, at::kCPU);
+    RankGroup alone;
+    TrainingSession session(start, *dataset, at::kCPU, alone);
     session.SetMode(training::v1::PRECISION_MODE_FP32);
     for (int step = 1; step <= 2; ++step) {
       trace.Begin(step);

@@ -35,6 +35,25 @@ TEST(RankGroupTest, TellsWhatTheFirstAndWhatEachGave) {
   });
 }
 
+TEST(RankGroupTest, OneThatIsAloneKeepsItsOwnValues) {
+  RankGroup alone;
+  EXPECT_TRUE(alone.alone() && alone.first());
+  EXPECT_EQ(alone.size(), 1);
+  EXPECT_EQ(alone.FromFirst("a"), "a");
+  EXPECT_THAT(alone.FromAll("a"), ElementsAre("a"));
+  EXPECT_EQ(alone.FirstFault("no memory"), "no memory");
+  const at::Tensor part = torch::tensor({{1.5, 2.5}}, at::kDouble);
+  EXPECT_TRUE(torch::equal(alone.JoinAll(part), torch::tensor({1.5F, 2.5F})));
+  alone.Sum(part);
+  alone.CopyFromFirst({part});
+  EXPECT_TRUE(torch::equal(part, torch::tensor({{1.5, 2.5}}, at::kDouble)));
+  training::v1::Incident incident;
+  incident.set_module("encoder");
+  alone.CopyFromFirst(incident);
+  EXPECT_EQ(incident.module(), "encoder");
+  alone.Await();
+}
+
 TEST(RankGroupTest, CopiesTensorsOfAnyType) {
   WithRanks(2, [](RankGroup& ranks) {
     const double own = ranks.rank() + 1;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "tests/trainer/job_for_test.h"
 #include "trainer/checkpoint/checkpoint_reader.h"
+#include "trainer/distributed/rank_group.h"
 #include "trainer/run/training_run.h"
 
 namespace genesis {
@@ -49,7 +50,7 @@ class RecoveryTest : public testing::Test {
   void OverflowStorm(int64_t at_step, int32_t steps) {
     Rehearse(training::v1::REHEARSAL_KIND_INF, at_step, steps, 1);
   }
-  Finished Run() { return RunTraining(job_, TestCpu(), control_, observer_); }
+  Finished Run() { return RunTraining(job_, TestCpu(), control_, observer_, alone_); }
   std::vector<double> Losses() const {
     std::vector<double> losses;
     for (const StepRecord& step : observer_.steps) losses.push_back(step.loss);
@@ -72,6 +73,7 @@ class RecoveryTest : public testing::Test {
   TempDir folder_;
   training::v1::StartJob job_ = TinyJob(folder_);
   RunControl control_;
+  RankGroup alone_;
   RecordingObserver observer_;
 };
 

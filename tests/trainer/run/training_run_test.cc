@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/trainer/job_for_test.h"
+#include "trainer/distributed/rank_group.h"
 #include "trainer/runtime/run_failure.h"
 
 namespace genesis {
@@ -23,7 +24,7 @@ using training::v1::StartJob;
 
 class TrainingRunTest : public testing::Test {
  protected:
-  Finished Run() { return RunTraining(job_, TestCpu(), control_, observer_); }
+  Finished Run() { return RunTraining(job_, TestCpu(), control_, observer_, alone_); }
   // Runs the job with checkpoints at steps 20 and 40.
   void RunOnceWithCheckpoints() {
     job_.mutable_spec()->mutable_checkpoint()->set_every_steps(20);
@@ -43,6 +44,7 @@ class TrainingRunTest : public testing::Test {
   TempDir folder_;
   StartJob job_ = TinyJob(folder_);
   RunControl control_;
+  RankGroup alone_;
   RecordingObserver observer_;
   std::string first_, second_;
   std::vector<StepRecord> full_;

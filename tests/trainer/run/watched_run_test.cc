@@ -10,6 +10,7 @@
 
 #include "config/job/job_file.h"
 #include "tests/trainer/job_for_test.h"
+#include "trainer/distributed/rank_group.h"
 #include "trainer/run/training_run.h"
 
 namespace genesis {
@@ -72,7 +73,7 @@ class WatchedRunTest : public testing::Test {
   Finished RunIn(PrecisionMode mode) {
     observer_ = RecordingObserver();
     job_.mutable_precision()->set_mode(mode);
-    return RunTraining(job_, TestCpu(), control_, observer_);
+    return RunTraining(job_, TestCpu(), control_, observer_, alone_);
   }
   std::vector<double> Losses() const {
     std::vector<double> losses;
@@ -88,6 +89,7 @@ class WatchedRunTest : public testing::Test {
   TempDir folder_;
   training::v1::StartJob job_ = TinyJob(folder_);
   RunControl control_;
+  RankGroup alone_;
   RecordingObserver observer_;
 };
 

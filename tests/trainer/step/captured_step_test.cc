@@ -77,7 +77,7 @@ class CapturedStepTest : public testing::Test {
   std::unique_ptr<TrainingSession> Make(StepGraphMaker graphs = {}) {
     datasets_.push_back(*OpenDataset(start_.spec()));
     torch::manual_seed(5);
-    return std::make_unique<TrainingSession>(start_, *datasets_.back(), at::kCPU,
+    return std::make_unique<TrainingSession>(start_, *datasets_.back(), at::kCPU, alone_,
                                              std::move(graphs));
   }
   StepGraphMaker Graphs() {
@@ -109,6 +109,7 @@ class CapturedStepTest : public testing::Test {
   TempDir folder_;
   training::v1::StartJob start_ = TinyJob(folder_);
   std::vector<std::unique_ptr<Dataset>> datasets_;  // Used by all training sessions.
+  RankGroup alone_;
   KeptWork::Counts counts_;
 };
 
@@ -205,7 +206,7 @@ TEST_F(CapturedStepTest, OfSeveralRanksTrainsAsStepsThatAreMadeAnew) {
       std::unique_lock<std::mutex> lock(one_at_a_time);
       const auto dataset = *OpenDataset(start_.spec());
       lock.unlock();
-      TrainingSession session(start_, *dataset, at::kCPU, graphs(rank), &ranks);
+      TrainingSession session(start_, *dataset, at::kCPU, ranks, graphs(rank));
       for (const torch::Tensor& weight : session.Parts().weights.masters()) {
         weight.detach().copy_(torch::linspace(-0.1, 0.1, weight.numel()).view_as(weight));
       }

@@ -18,6 +18,7 @@
 #include "tests/trainer/same_state.h"
 #include "trainer/checkpoint/checkpoint_reader.h"
 #include "trainer/checkpoint/write_checkpoint.h"
+#include "trainer/distributed/rank_group.h"
 #include "trainer/precision/autocast_guard.h"
 #include "trainer/step/training_session.h"
 
@@ -57,13 +58,14 @@ class TrainingSessionTest : public testing::Test {
   TempDir folder_;
   training::v1::StartJob start_;
   std::unique_ptr<Dataset> dataset_;
+  RankGroup alone_;
 };
 
 TEST_F(TrainingSessionTest, ReadsFiguresOneStepLate) {
-  TrainingSession at_once(start_, *dataset_, at::kCPU);
+  TrainingSession at_once(start_, *dataset_, at::kCPU, alone_);
   std::vector<double> wanted;
   for (int i = 1; i <= 3; ++i) wanted.push_back(Step(at_once, i).loss);
-  TrainingSession late(start_, *dataset_, at::kCPU);
+  TrainingSession late(start_, *dataset_, at::kCPU, alone_);
   std::vector<double> losses;
   late.step().Run(1);
   late.step().Run(2);
@@ -107,7 +109,7 @@ TEST_F(TrainingSessionTest, NeverWaitsForTheDeviceInAHealthyStep) {
        {training::v1::PRECISION_MODE_FP32, training::v1::PRECISION_MODE_MIXED_BF16,
         training::v1::PRECISION_MODE_BF16, training::v1::PRECISION_MODE_MIXED_FP16,
         training::v1::PRECISION_MODE_FP16}) {
-    TrainingSession session(start_, *dataset_, device);
+    TrainingSession session(start_, *dataset_, device, alone_);
     session.SetMode(mode);
     reads = 0;
     for (int i = 1; i <= 10; ++i) Step(session, i);
@@ -119,7 +121,7 @@ TEST_F(TrainingSessionTest, NeverWaitsForTheDeviceInAHealthyStep) {
 TEST_F(TrainingSessionTest, CountsSkippedStepsInNoSchedule) {
   start_.mutable_spec()->mutable_optimizer()->mutable_schedule()->set_warmup_steps(8);
   start_.mutable_spec()->mutable_precision()->set_loss_scale(std::ldexp(1.0, 40));
-  TrainingSession session(start_, *dataset_, at::kCPU);
+  TrainingSession session(start_, *dataset_, at::kCPU, alone_);
   session.SetMode(training::v1::PRECISION_MODE_MIXED_FP16);
   int64_t applied = 0;
   bool skipped_some = false;
@@ -152,7 +154,7 @@ TEST_F(TrainingSessionTest, CarriesCheckpointsBetweenAllModes) {
       training::v1::PRECISION_MODE_MIXED_BF16};
   const std::string path = folder_.path() + "/x.pt";
   for (const auto from : modes) {
-    TrainingSession saved(start_, *dataset_, at::kCPU);
+    TrainingSession saved(start_, *dataset_, at::kCPU, alone_);
     saved.SetMode(from);
     for (int i = 1; i <= 5; ++i) Step(saved, i);
     const TrainingState state = saved.TakeState(AtStep5());
@@ -164,7 +166,7 @@ TEST_F(TrainingSessionTest, CarriesCheckpointsBetweenAllModes) {
     ASSERT_TRUE(read.ok()) << read.status();
     EXPECT_EQ(read->position.progress.mode(), from);
     for (const auto to : modes) {
-      TrainingSession resumed(start_, *dataset_, at::kCPU);
+      TrainingSession resumed(start_, *dataset_, at::kCPU, alone_);
       ASSERT_TRUE(resumed.PutState(*read, to).ok());
       const TrainingState back = resumed.TakeState(AtStep5());
       for (size_t i = 0; i < state.model.size(); ++i) {
@@ -187,7 +189,7 @@ TEST_F(TrainingSessionTest, CarriesCheckpointsBetweenAllModes) {
 TEST_F(TrainingSessionTest, WritesACheckpointThatReadsBackEqual) {
   start_.mutable_precision()->set_mode(training::v1::PRECISION_MODE_MIXED_FP16);
   start_.mutable_spec()->mutable_training()->set_seed(std::numeric_limits<uint64_t>::max());
-  TrainingSession session(start_, *dataset_, at::kCPU);
+  TrainingSession session(start_, *dataset_, at::kCPU, alone_);
   session.SetMode(training::v1::PRECISION_MODE_MIXED_FP16);
   Step(session, 1);
   RunPosition position;
@@ -217,7 +219,8 @@ TEST_F(TrainingSessionTest, WritesACheckpointThatReadsBackEqual) {
 TEST_F(TrainingSessionTest, RefusesDamagedCheckpoints) {
   const std::string path = folder_.path() + "/x.pt";
   ASSERT_TRUE(
-      WriteCheckpoint(TrainingSession(start_, *dataset_, at::kCPU).TakeState({}), path).ok());
+      WriteCheckpoint(TrainingSession(start_, *dataset_, at::kCPU, alone_).TakeState({}), path)
+          .ok());
   std::ifstream file(path, std::ios::binary);
   const std::string good((std::istreambuf_iterator<char>(file)), {});
   const absl::StatusOr<TrainingState> sound = ReadCheckpoint(path);
@@ -239,7 +242,7 @@ TEST_F(TrainingSessionTest, RefusesDamagedCheckpoints) {
 TEST_F(TrainingSessionTest, AStateThatIsCopiedDuringTheNextStepIsThatOfBefore) {
   start_.mutable_spec()->mutable_model()->mutable_world_model()->set_hidden_size(256);
   start_.mutable_spec()->mutable_training()->set_ema_decay(0.9);
-  TrainingSession session(start_, *dataset_, at::kCPU);
+  TrainingSession session(start_, *dataset_, at::kCPU, alone_);
   for (int step = 1; step <= 30; ++step) {
     Step(session, step);
     const TrainingState whole = session.TakeState(AtStep5());
@@ -265,7 +268,7 @@ TEST_F(TrainingSessionTest, AStateThatIsCopiedDuringTheNextStepIsThatOfBefore) {
 
 TEST_F(TrainingSessionTest, AnotherStatePutBackDoesNotReachOneThatIsBeingCopied) {
   start_.mutable_spec()->mutable_model()->mutable_world_model()->set_hidden_size(256);
-  TrainingSession session(start_, *dataset_, at::kCPU);
+  TrainingSession session(start_, *dataset_, at::kCPU, alone_);
   const TrainingState first = session.TakeState(AtStep5());
   Step(session, 1);
   const TrainingState whole = session.TakeState(AtStep5());
@@ -278,7 +281,7 @@ TEST_F(TrainingSessionTest, AnotherStatePutBackDoesNotReachOneThatIsBeingCopied)
 }
 
 TEST_F(TrainingSessionTest, NamesTheTensorThatIsNotFinite) {
-  TrainingState state = TrainingSession(start_, *dataset_, at::kCPU).TakeState({});
+  TrainingState state = TrainingSession(start_, *dataset_, at::kCPU, alone_).TakeState({});
   EXPECT_EQ(FirstNonFinite(state), "");
   state.model[3].second.fill_(std::numeric_limits<float>::max());
   EXPECT_EQ(FirstNonFinite(state), "") << "the sum is not finite, but every term is";
