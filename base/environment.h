@@ -6,7 +6,7 @@
 
 namespace genesis {
 
-// A function that looks up an environment variable. Tests use a map instead of the process's.
+// A function that looks up an environment variable. Tests look it up in a map.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 
 // Calls getenv(3). Returns nullopt if unset and "" if set but empty.

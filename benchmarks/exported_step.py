@@ -5,7 +5,7 @@ torch.amp, and torch.compile.
                                      [--earlier REPORT.json] [--document docs/exported_modules.md]
 
 The modules come from torchvision, timm and transformers. All sides train one after the other on one core with one thread, from the same
-weights, with the same batches and optimizer. A block trains each side once, in an order that rotates with each block. The first quarter
+weights, with the same batches and optimizer. A block trains each side once, in an order that each block reverses. The first quarter
 of its steps and the whole first block are dropped. A side whose losses differ from genesis-worker's is refused. Needs the Python of
 deploy/setup.sh --bench."""
 

@@ -31,7 +31,7 @@ GUESSES = {"world_model small": 60, "transformer": 100, "radio_unet": 120, "worl
            "exported": 60}
 GUESS_ON_CPU = 5
 MODES = ("MIXED_BF16", "FP32", "TF32", "MIXED_FP16")
-# The comparisons with targets come first, then the other modes of their workloads, then the other workloads.
+# The most important comparisons come first.
 PLAN = (
     ("world_model small", "MIXED_BF16"), ("transformer", "MIXED_BF16"), ("transformer", "FP32"),
     ("world_model small", "FP32"), ("radio_unet", "MIXED_BF16"), ("radio_unet", "FP32"),

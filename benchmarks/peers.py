@@ -4,7 +4,7 @@ Hugging Face Accelerate.
   benchmarks/run peers [--out DIR] [--blocks N] [--seconds S] [--workload NAME]... [--mode MODE]...
 
 All sides train one after the other with the same models, weights, batches, optimizer, threads and cores. A block trains each side once
-from the same weights, in an order that rotates with each block. The first steps of a block and the whole first block are dropped. A side
+from the same weights, in an order that each block reverses. The first steps of a block and the whole first block are dropped. A side
 whose losses differ from genesis-worker's is refused."""
 
 import json

@@ -22,7 +22,7 @@ def lines(report, commit):
     for row in report["rows"]:
         for name in RATIOS:
             if isinstance(value := row.get(name), dict):
-                # For `gpu`, this is the device, because it executed the steps.
+                # In reports of `gpu`, the processor is the GPU, because it ran the steps.
                 yield {"begin": report["begin"], "commit": commit,
                        "processor": report["facts"].get("measured device", report["facts"]["processor"]),
                        "benchmark": report["benchmark"], "name": row["name"], "ratio": name,

@@ -229,7 +229,7 @@ class Runner:
         return self.folder / f"run-{self.count}"
 
     def make(self, cases, follow):
-        """Runs the cases, `parallel` at a time. Returns the rows, which `follow(case, run)` returns."""
+        """Runs the cases, `parallel` at a time. Calls `follow(case, run)` after each, stores the row that it returns, and returns all rows."""
         rows = []
         with concurrent.futures.ThreadPoolExecutor(self.parallel) as pool:
             waiting = {pool.submit(Run, case, self.baselines, self.place()): case for case in cases}

@@ -28,7 +28,7 @@ constexpr char kTrainingServiceName[] = "genesis.training.v1.TrainingService";
 constexpr char kHealthServiceName[] = "grpc.health.v1.Health";
 constexpr int64_t kRecentJobs = 100;
 constexpr int64_t kRecentRows = 1000;
-// Grace time for workers that do not exit when their stream ends, and for open calls.
+// Grace period between SIGTERM and SIGKILL of workers, and for open calls.
 constexpr absl::Duration kStopGrace = absl::Seconds(2);
 
 std::string WithPort(const std::string& address, int port) {

@@ -28,6 +28,12 @@ bool Names(const PrecisionSpec& precision, PrecisionMode mode) {
   return false;
 }
 
+// Returns true if the mode or a fallback of it may use a loss scale.
+bool UsesLossScale(const PrecisionSpec& precision) {
+  return MayScaleLoss(precision.mode()) || Names(precision, training::v1::PRECISION_MODE_FP16) ||
+         Names(precision, training::v1::PRECISION_MODE_MIXED_FP16);
+}
+
 // Reports a loss scale with a mode that has none. Both fields are named, because only the user can
 // decide which of them is the mistake.
 void CheckLossScaleConflicts(const PrecisionSpec& precision, Faults& faults) {
@@ -195,18 +201,12 @@ void FillPrecision(JobSpec& spec, const LossScaleSettings& loss_scale) {
 
 void CheckPrecision(const JobSpec& spec, Faults& faults) {
   const PrecisionSpec& precision = spec.precision();
-  // An invalid mode has been reported already, so checks that depend on it are skipped.
-  if (!training::v1::PrecisionMode_IsValid(precision.mode())) return;
-  const bool scaled = MayScaleLoss(precision.mode()) ||
-                      Names(precision, training::v1::PRECISION_MODE_FP16) ||
-                      Names(precision, training::v1::PRECISION_MODE_MIXED_FP16);
-  if (scaled) {
-    CheckLossScale(precision, faults);
-  } else {
-    CheckLossScaleConflicts(precision, faults);
-  }
+  // An invalid mode has been reported already, so the checks that depend on it are skipped.
+  const bool known = training::v1::PrecisionMode_IsValid(precision.mode());
+  if (known && UsesLossScale(precision)) CheckLossScale(precision, faults);
+  if (known && !UsesLossScale(precision)) CheckLossScaleConflicts(precision, faults);
   CheckRanges("precision", precision, faults);
-  CheckFallbacks(precision, faults);
+  if (known) CheckFallbacks(precision, faults);
   CheckWatchdog(precision, faults);
   CheckRehearsals(spec, faults);
 }

@@ -35,8 +35,8 @@ absl::Status NameTaken(const CheckpointRequest& request) {
       " already; choose another name, or delete ", NamedId(request), " first"));
 }
 
-// Links the checkpoint that a worker has just written to a second name, on a thread that
-// may block, and records it.
+// Gives a newly written checkpoint a second name, a hard link, and records it. Runs on a
+// thread that may block.
 void KeepUnderName(JobManager* jobs, CheckpointFiles* files, const CheckpointRequest& request,
                    training::v1::Checkpoint checkpoint,
                    const Callback<training::v1::Checkpoint>& callback) {

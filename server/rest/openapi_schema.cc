@@ -43,7 +43,7 @@ bool IsWellKnown(const Descriptor& type) { return type.file()->package() == "goo
 
 }  // namespace
 
-// Collects the type and all types that it refers to. A known type is complete already.
+// Collects the type and, recursively, all types that it refers to. Skips collected ones (cycles).
 void OpenApiSchemas::Collect(const Descriptor& type) {
   if (IsWellKnown(type) || !messages_.emplace(NameOf(type), &type).second) return;
   for (int i = 0; i < type.field_count(); ++i) {

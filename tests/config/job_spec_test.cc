@@ -14,6 +14,7 @@ namespace {
 using google::protobuf::util::MessageDifferencer;
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::StartsWith;
 using training::v1::JobSpec;
 
 JobSpec Smallest() {
@@ -239,6 +240,17 @@ TEST(JobSpecValidationTest, TakesEveryModeOfTheProtocolAndNoOther) {
               }),
               ElementsAre("precision.mode is 17; accepted: FP32, FP16, BF16, MIXED_FP16, "
                           "MIXED_BF16, AUTO"));
+}
+
+TEST(JobSpecValidationTest, NamesOtherFaultsBesideAnUnknownMode) {
+  EXPECT_THAT(FaultsAfter([](JobSpec& spec) {
+                spec.mutable_precision()->set_mode(static_cast<training::v1::PrecisionMode>(17));
+                spec.mutable_precision()->set_growth_interval(-4);
+                spec.add_rehearsals()->set_at_step(2);
+              }),
+              ElementsAre(StartsWith("precision.mode is 17; "),
+                          StartsWith("precision.growth_interval is -4; "),
+                          StartsWith("rehearsals[0].kind: required; ")));
 }
 
 TEST(JobSpecValidationTest, NamesBothPlacesOfConflictsAroundPrecision) {

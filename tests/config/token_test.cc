@@ -31,7 +31,7 @@ TEST(TokenTest, HashesOfOneTokenDiffer) {
   EXPECT_NE(FormatTokenHash(HashToken(token)), FormatTokenHash(HashToken(token)));
 }
 
-// The expected hash is sha256sum of 16 zero bytes and "abc", so other programs can compute it.
+// The expected hash was computed with sha256sum from 16 zero bytes followed by "abc".
 TEST(TokenTest, HashIsSha256OfSaltAndToken) {
   const auto hash = ParseTokenHash(
       "sha256:00000000000000000000000000000000:"

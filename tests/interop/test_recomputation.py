@@ -95,7 +95,7 @@ class Recomputation(ExportedJobs):
         self.assertGreater(len(entered), 2)
 
     def test_numbers_that_python_draws_anew_differ(self):
-        """With preserve_rng_state=False, the gradient belongs to other random numbers, in a graph too."""
+        """With preserve_rng_state=False, recomputation draws new random numbers, in an exported graph too."""
         self.compare(functools.partial(Again, preserve_rng_state=False))
 
 

@@ -116,7 +116,7 @@ TEST(MatchPath, FindsFieldsAndVerbs) {
   EXPECT_EQ(MatchPath("/v1/jobs", "/v1/job"), std::nullopt);
 }
 
-// Returns "-" for the whole file, "416" for no range, otherwise the range.
+// Returns "-" for the whole file, "416" if the range is not satisfiable, otherwise "begin..end".
 std::string Ranged(const std::string& header, int64_t size = 10) {
   const RangeAnswer answer = ReadRange(header, size);
   if (!answer.range) return "416";

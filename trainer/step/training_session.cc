@@ -368,7 +368,7 @@ absl::Status TrainingSession::PutState(const TrainingState& state, PrecisionMode
   if (average_) average_->LoadState(Tensors(state.ema));
   SetMode(mode);
   if (state.scaler) {
-    // Modes without a scale keep it too, because a promotion may return to it.
+    // Restored in every mode, because a promotion may return to one that scales the loss.
     if (!scaler_) scaler_.emplace(ScalerOptions(spec_.precision()), device_);
     scaler_->LoadState(*state.scaler);
   }

@@ -56,7 +56,7 @@ class UnauthenticatedError(GenesisError, PermissionError):
 
 
 class ResourceExhaustedError(GenesisError):
-    """A queue, a quota or a disk is full."""
+    """A limit is reached, such as of a queue, a quota, open streams or the size of a request, or a disk is full."""
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 

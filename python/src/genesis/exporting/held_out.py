@@ -178,7 +178,7 @@ def give_parts(graph: GraphModule, fields: range) -> int:
     """Adds outputs after the loss: its part that is a mean over the examples, then each quotient and its divisor.
 
     Args:
-        graph: the graph of the held-out loss. It is unchanged if there is no quotient.
+        graph: the graph of the held-out loss. Its outputs are unchanged if there is no quotient.
         fields: positions of the arguments that have the batch as their first dimension.
 
     Returns:
