@@ -3,11 +3,6 @@
 
 #include <gmock/gmock.h>
 
-#include <sstream>
-
-#include "spdlog/sinks/ostream_sink.h"
-#include "spdlog/spdlog.h"
-
 namespace genesis {
 namespace {
 
@@ -65,21 +60,9 @@ TEST_F(WorkerTableTest, EveryMoveOfTheTableIsMade) {
   EXPECT_EQ(moves_.size(), WorkerMoves().size()) << "and no other";
 }
 
-TEST_F(WorkerTableTest, AMoveThatNoRuleAllowsIsLoggedAndMade) {
+TEST_F(WorkerTableTest, AMoveThatNoRuleAllowsEndsTheDaemon) {
   const std::string id = Warm();
-  std::ostringstream log;
-  const std::shared_ptr<spdlog::logger> former = spdlog::default_logger();
-  spdlog::set_default_logger(std::make_shared<spdlog::logger>(
-      "moves", std::make_shared<spdlog::sinks::ostream_sink_st>(log)));
-  Begin(id, "nobody-reserved-it-for");
-  spdlog::set_default_logger(former);
-  EXPECT_THAT(log.str(), HasSubstr("illegal transition of worker w9-1 from WARM to BUSY"));
-  EXPECT_EQ(Phase(id), WorkerPhase::kBusy);
-  EXPECT_EQ(table_->devices()[0].busy(), 1) << "the slot follows the phase";
-  Exit(id);
-  Detach(id);
-  Pass(absl::ZeroDuration());
-  EXPECT_EQ(table_->devices()[0].busy(), 0);
+  EXPECT_DEATH(Begin(id, "nobody-reserved-it-for"), "");
 }
 
 TEST_F(WorkerTableTest, KeepsASpareForEachFreeSlot) {
