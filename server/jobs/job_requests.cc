@@ -179,7 +179,10 @@ absl::StatusOr<std::vector<training::v1::Checkpoint>> JobRequests::DeleteNow(
                      checkpoint.id(), "\"; delete without the checkpoints, or wait for its end"));
   }
   context_.table.Remove(request.job_id(), request.delete_checkpoints());
-  context_.table.Count([id = request.job_id()] { spdlog::info("job {} deleted by a user", id); });
+  context_.table.Count([&stats = context_.stats, id = request.job_id()] {
+    stats.Forget(id);
+    spdlog::info("job {} deleted by a user", id);
+  });
   return removed;
 }
 

@@ -126,6 +126,11 @@ void TrainingStats::NoteLeave(const std::string& job_id) {
   metrics_->ShowRunning(running_.Statistics());
 }
 
+void TrainingStats::Forget(const std::string& job_id) {
+  absl::MutexLock lock(&mutex_);
+  jobs_.erase(job_id);
+}
+
 void TrainingStats::NoteSuccess(double seconds) {
   constexpr double kWeight = 0.25;  // Weight of the newest job.
   absl::MutexLock lock(&mutex_);

@@ -71,6 +71,8 @@ class TrainingStats {
   void NoteWait(const std::string& job_id, double ratio);
   // Called when the job has left its worker. /metrics no longer shows it.
   void NoteLeave(const std::string& job_id);
+  // Called when the job was deleted. A later job may have its ID.
+  void Forget(const std::string& job_id);
   // Called when a job has succeeded after `seconds` on workers.
   void NoteSuccess(double seconds);
   // Keeps a sample of the totals. Called a few times a second.

@@ -105,9 +105,12 @@ class HistoryTest(harness.DaemonTest):
 
     def test_a_job_has_no_rows_of_a_deleted_one_of_its_name(self):
         daemon = self.start_with_history()
+        known = []
         for _ in range(2):
             daemon.train("ok-1", harness.spec())
             daemon.wait_for_end("ok-1")
+            stats = daemon.get_json("/v1/stats?job_id=ok-1&window_seconds=3600")
+            known.append((stats["window"]["steps"], stats["window"]["samples"], len(stats["history"])))
             ends = harness.wait_for("the row of the end", lambda: [
                 row for row in daemon.get_json("/v1/history?job_id=ok-1").get("rows", []) if row["state"] != "JOB_STATE_RUNNING"])
             self.assertEqual([row["state"] for row in ends], ["JOB_STATE_SUCCEEDED"])
@@ -115,6 +118,7 @@ class HistoryTest(harness.DaemonTest):
             # Times of rows have a resolution of one second.
             time.sleep(1.1)
         self.assertEqual(len(self.rows("job_id = 'ok-1' AND state = 'SUCCEEDED'")), 2)
+        self.assertEqual(known[0], known[1], "statistics of a job are its own")
 
     def test_genesisctl_prints_the_same_rows_as_csv(self):
         daemon = self.start_with_history()

@@ -28,6 +28,17 @@ class Plain(nn.Module):
         return self.layers(x)
 
 
+class Counted(Plain):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("step", torch.tensor(0))
+
+    def forward(self, x):
+        if self.training:
+            self.step += 1
+        return self.layers(x)
+
+
 class OwnLoss(Plain):
     """A module that returns its own loss, like models of transformers. The label -100 is ignored."""
 
@@ -117,6 +128,18 @@ def reciprocal(module, batch):
 def dotted(module, batch):
     losses, counts = parts_of(module, batch)
     return torch.dot(losses, counts) / counts.sum()
+
+
+def switched_off(module, batch):
+    losses, counts = parts_of(module, batch)
+    logits = module(batch["x"])
+    return logits.square().mean() + torch.where(module.step < 3, (losses * counts).sum() / counts.sum(), 0.0) * 2
+
+
+def switched_on(module, batch):
+    losses, counts = parts_of(module, batch)
+    quotient = (losses * counts).sum() / counts.sum().clamp(min=1)
+    return torch.where(module.step < 3, 7 * quotient, quotient - functional.cross_entropy(module(batch["x"]), batch["label"]))
 
 
 def own(module, batch):
@@ -222,6 +245,49 @@ class HeldOutLosses(ExportedJobs):
                     fields = {"x": torch.tensor(self.arrays["x"][70:82]), "mask": torch.ones(12, dtype=kind)}
                     genesis.export(Plain(), fields, self.path / "net.pt2", loss=loss, precisions=("FP32",))
                     self.assertEqual(sum("does not add up over batches" in str(each.message) for each in said), warned)
+
+    def test_a_choice_by_a_buffer(self):
+        for loss in switched_off, switched_on:
+            with self.subTest(loss.__name__):
+                self.assert_held_out(Counted, loss, loss)
+
+    def test_a_divisor_of_the_whole_batch_is_warned_of_whatever_the_sample_has(self):
+        """The sample batch has no missing label and one length, so that its parts add up."""
+        def tasks(module, batch):
+            mask = (batch["y"] >= 0).float()
+            losses = functional.binary_cross_entropy_with_logits(module(batch["x"]), batch["y"], reduction="none")
+            return ((losses * mask).sum(0) / mask.sum(0).clamp(min=1)).mean()
+
+        def positions(module, batch):
+            mask = (torch.arange(3) < batch["n"][:, None]).float()
+            return ((module(batch["x"]).square() * mask).sum(0) / mask.sum(0)).mean()
+
+        def other_condition(module, batch):
+            mask = (batch["y"][:, 0] >= 0).float()
+            return torch.where(batch["x"].sum() < 1e9, (module(batch["x"])[:, 0].square() * mask).sum() / mask.sum(), 0.0)
+
+        def examples(module, batch):
+            mask = (torch.arange(3) < batch["n"][:, None]).float()
+            return ((module(batch["x"]).square() * mask).sum(1) / mask.sum(1)).mean()
+
+        def size(module, batch):
+            return module(batch["x"]).square().sum() / batch["x"].shape[0]
+
+        def weights(module, batch):
+            first = module.layers[0].weight
+            return (module(batch["x"]) / first.norm()).square().mean() + first.square().sum() / first.abs().sum()
+
+        def condition(module, batch):
+            mask = (batch["y"][:, 0] >= 0).float()
+            return torch.where(mask.sum() > 0, (module(batch["x"])[:, 0].square() * mask).sum() / mask.sum(), 0.0)
+
+        fields = {"x": torch.tensor(self.arrays["x"][70:82]), "y": torch.ones(12, 3), "n": torch.full((12,), 3)}
+        for loss, warned in ((tasks, True), (positions, True), (other_condition, True), (examples, False), (size, False), (weights, False),
+                             (condition, False)):
+            with self.subTest(loss.__name__), warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                genesis.export(Plain(), fields, self.path / "net.pt2", loss=loss, precisions=("FP32",))
+                self.assertEqual(sum("does not add up over batches" in str(each.message) for each in said), warned)
 
     def test_a_module_with_its_own_loss(self):
         label = self.arrays["label"]

@@ -127,7 +127,9 @@ class Comparison:
             self._compare_losses(graph, self._of_size(size), step.trained, self._by_size(condition), may_fail=True)
         if step.dynamic:
             count = _examples(step.batch)
-            any(self._warns_of_means(graph, batch, count // 3) for batch in (step.batch, self._with_masks(count // 3)))
+            warned = any(self._warns_of_means(graph, batch, count // 3) for batch in (step.batch, self._with_masks(count // 3)))
+            if not warned and not step.held_out_adds_up:
+                self._warn_of_a_mean("it divides by a value of the whole batch, which differs between batches")
 
     def _warns_of_means(self, graph: Graph, batch: Tensors, first: int) -> bool:
         """Warns if the held-out loss of the batch differs from that of its first examples and its others combined, because a job combines
@@ -144,12 +146,14 @@ class Comparison:
         together = _together(means)
         if not torch.isfinite(wanted + together) or abs(together - wanted) <= TOLERANCE * abs(wanted):
             return False
-        warnings.warn(
-            f"the held-out loss of {type(step.module).__name__} does not add up over batches: it is {wanted:.4g} for the {count} examples of batch, and "
-            f"{together:.4g} for the first {first} and the others together. A job's held-out loss is then a mean over batches of training.batch_size, "
-            "which patience, keep_best and target_loss go by. A sum divided by a sum over the batch adds up, such as (losses * mask).sum() / mask.sum()",
-            stacklevel=2)
+        self._warn_of_a_mean(f"it is {wanted:.4g} for the {count} examples of batch, and {together:.4g} for the first {first} and the others together")
         return True
+
+    def _warn_of_a_mean(self, why: str) -> None:
+        warnings.warn(
+            f"the held-out loss of {type(self._step.module).__name__} does not add up over batches: {why}. A job's held-out loss is then a mean over "
+            "batches of training.batch_size, which patience, keep_best and target_loss go by. A sum divided by a sum over the batch adds up, such as "
+            "(losses * mask).sum() / mask.sum()", stacklevel=3)
 
     def _with_masks(self, first: int) -> Tensors:
         """Returns the batch with other values in the fields that contain only zeros and ones: many ones in the first examples, and few in the

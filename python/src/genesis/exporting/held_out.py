@@ -30,6 +30,9 @@ QUOTIENTS = {ATEN.div.Tensor, ATEN.div.Scalar}
 DIFFERENCES = {ATEN.sub.Tensor, ATEN.sub.Scalar}
 TAKEN_FROM = {ATEN.rsub.Scalar, ATEN.rsub.Tensor}  # rsub(a, b) is b - a.
 SUMMANDS = {ATEN.add.Tensor, ATEN.add.Scalar, *DIFFERENCES, *TAKEN_FROM}
+COMPARISONS = {ATEN.gt.Scalar, ATEN.ge.Scalar, ATEN.ne.Scalar, ATEN.lt.Scalar, ATEN.le.Scalar, ATEN.eq.Scalar,
+               ATEN.gt.Tensor, ATEN.ge.Tensor, ATEN.ne.Tensor, ATEN.lt.Tensor, ATEN.le.Tensor, ATEN.eq.Tensor}
+SIZES = {ATEN.sym_size.int}
 # Operators that keep a divisor positive.
 BOUNDS = {ATEN.clamp.default, ATEN.clamp_min.default, ATEN.maximum.default, ATEN.clamp.Tensor, ATEN.add.Tensor, ATEN.add.Scalar}
 
@@ -54,15 +57,41 @@ class Finder:
     def __init__(self, graph: GraphModule, fields: range) -> None:
         self.graph = graph.graph
         self.fields = fields
-        self.of_batch = self._of_batch()
+        self.of_batch = self._of_batch(sizes=True)
+        self.of_values = self._of_batch(sizes=False)
+        self.found: Set[Node] = set()
 
-    def _of_batch(self) -> Set[Node]:
-        """Returns the nodes whose values depend on the batch."""
+    def _of_batch(self, sizes: bool) -> Set[Node]:
+        """Returns the nodes whose values depend on the batch; without ``sizes``, not those that depend only on its size."""
         found: Set[Node] = set()
         for position, node in enumerate(self.graph.nodes):
             if (node.op == "placeholder" and position in self.fields) or any(each in found for each in node.all_input_nodes):
-                found.add(node)
+                if sizes or node.target not in SIZES:
+                    found.add(node)
         return found
+
+    def unfound(self, loss: Node) -> Optional[Node]:
+        """Returns a quotient in the computation of the loss that was not found, and whose divisor is computed from the values of the whole
+        batch; None without one."""
+        symbol = next(iter(_symbols(next(node for position, node in enumerate(self.graph.nodes) if position in self.fields))), None)
+        if symbol is None:  # The graph supports one batch size.
+            return None
+        todo, seen = [loss], {loss}
+        while todo:
+            node = todo.pop()
+            divisor = self._divisor(node)
+            if (node not in self.found and isinstance(divisor, Node) and divisor in self.of_values and "val" in divisor.meta
+                    and isinstance(divisor.meta["val"], torch.Tensor) and symbol not in _symbols(divisor)):
+                return node
+            todo += [each for each in node.all_input_nodes if each not in seen]
+            seen.update(node.all_input_nodes)
+        return None
+
+    @staticmethod
+    def _divisor(node: Node) -> Any:
+        if node.target is ATEN.div.Tensor:
+            return node.args[1]
+        return node.args[0] if node.target is ATEN.reciprocal.default else None
 
     def _varies(self, value: Any) -> bool:
         return isinstance(value, Node) and value in self.of_batch
@@ -89,7 +118,17 @@ class Finder:
                 return self._each(self.split(node.args[0]), lambda value: self._call(node, value))
             if node.target in PRODUCTS and not self._varies(node.args[0]):
                 return self._each(self.split(node.args[1]), lambda value: self._call(node, node.args[0], value))
+            if node.target is ATEN.where.self and not self._varies(node.args[0]):
+                return self._switched(node)
         return Parts(node, [])
+
+    def _switched(self, node: Node) -> Parts:
+        """Splits a choice that does not depend on the batch, such as ``torch.where(self.step < 100, loss, 0)``."""
+        condition, first, second = node.args
+        zero = self.graph.call_function(ATEN.zeros_like.default, (node,))
+        first, second = self._tensor(first, node), self._tensor(second, node)
+        return self._sum(self._each(self.split(first), lambda value: self._call(node, condition, value, zero)),
+                         self._each(self.split(second), lambda value: self._call(node, condition, zero, value)))
 
     def _tensor(self, value: Any, like: Node) -> Node:
         if isinstance(value, Node):
@@ -109,18 +148,51 @@ class Finder:
             return None
         if node.target is operator.getitem and node.args[0].target in NLL and node.args[1] == 0 and node.args[0].args[3] == MEAN_OF_LOSS:
             return Quotient(node, self.graph.call_function(operator.getitem, (node.args[0], 1)))
-        if node.target is ATEN.where.self and not self._varies(node.args[2]):
+        if node.target is ATEN.where.self and self._varies(node.args[0]) and not self._varies(node.args[2]):
             # The other value is that of batches in which nothing counts. Their divisor is 0, so they contribute nothing.
-            return self._quotient(node.args[1])
+            before = set(self.found)
+            found = self._quotient(node.args[1])
+            if found is not None and self._asks_for(node.args[0], found.divisor):
+                return found
+            self.found = before
+            return None
         terms = self._terms(node)
         if terms is None or not self._varies(terms[1]) or "val" not in node.meta or node.meta["val"].dim():
             return None
         numerator, divisor = self._plain(terms[0]), self._plain(terms[1], bounded=True)
         if self._is_sum(numerator) and self._is_sum(divisor):
+            self._find(node)
             return Quotient(self._without_bound(node, terms[1]), divisor)
         if all(isinstance(each, Node) and each.target in MEANS for each in (numerator, divisor)):
+            self._find(node)
             return Quotient(self._without_bound(node, terms[1]), self.graph.call_function(ATEN.sum.default, (divisor.args[0],)))
         return None
+
+    def _find(self, node: Node) -> None:
+        self.found.add(node)
+        self.found.update(plain for plain in map(self._plain, node.all_input_nodes) if plain.target is ATEN.reciprocal.default)
+
+    def _asks_for(self, condition: Any, divisor: Node) -> bool:
+        """Returns whether a condition compares the divisor with a constant, as in ``mask.sum() > 0``, or asks for ``mask.any()``."""
+        condition = self._plain(condition)
+        if not isinstance(condition, Node):
+            return False
+        if condition.target in COMPARISONS and not self._varies(condition.args[1]):
+            condition = self._plain(condition.args[0])
+        elif condition.target is not ATEN.any.default:
+            return False
+        return isinstance(condition, Node) and bool(condition.args) and self._alike(self._counted(condition), self._counted(divisor))
+
+    def _counted(self, node: Node) -> Any:
+        """Returns what a reduction adds up, below casts."""
+        return node if node.target is operator.getitem else self._plain(node.args[0])
+
+    def _alike(self, first: Any, second: Any) -> bool:
+        """Returns whether two values of the graph are computed alike."""
+        if not isinstance(first, Node) or not isinstance(second, Node):
+            return type(first) is type(second) and first == second
+        return first is second or (first.op == second.op == "call_function" and first.target is second.target and first.kwargs == second.kwargs
+                                   and len(first.args) == len(second.args) and all(map(self._alike, first.args, second.args)))
 
     def _without_bound(self, quotient: Node, divisor: Node) -> Node:
         """Returns the quotient without the lower bound of its divisor. The bound is meant for the sum over all batches, not for that of
@@ -174,7 +246,13 @@ class Finder:
         return node
 
 
-def give_parts(graph: GraphModule, fields: range) -> int:
+def _symbols(node: Node) -> Set[Any]:
+    """Returns the symbols in the shape of a tensor of the graph."""
+    sizes = getattr(node.meta.get("val"), "shape", ())
+    return {symbol for size in sizes if isinstance(size, torch.SymInt) for symbol in size.node.expr.free_symbols}
+
+
+def give_parts(graph: GraphModule, fields: range) -> Tuple[int, Optional[Node]]:
     """Adds outputs after the loss: its part that is a mean over the examples, then each quotient and its divisor.
 
     Args:
@@ -182,17 +260,19 @@ def give_parts(graph: GraphModule, fields: range) -> int:
         fields: positions of the arguments that have the batch as their first dimension.
 
     Returns:
-        The number of quotients.
+        The number of quotients, and a quotient that was not found, because of which the loss does not add up over batches; None without one.
     """
     output = next(iter(graph.graph.find_nodes(op="output")))
     loss, = output.args[0]
     with graph.graph.inserting_before(output):
-        parts = Finder(graph, fields).split(loss)
+        finder = Finder(graph, fields)
+        parts = finder.split(loss)
+        unfound = finder.unfound(loss)
         if not parts.quotients:
-            return 0
+            return 0, unfound
         mean = graph.graph.call_function(ATEN.zeros_like.default, (loss,)) if parts.mean is None else parts.mean
         flat: Tuple[Node, ...] = tuple(value for quotient in parts.quotients for value in quotient)
     output.args = ((loss, mean, *flat),)
     graph.graph.eliminate_dead_code()
     graph.recompile()
-    return len(parts.quotients)
+    return len(parts.quotients), unfound
