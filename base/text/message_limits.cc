@@ -7,38 +7,19 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
+#include "base/text/enum_names.h"
 #include "base/text/text.h"
 #include "genesis/training/v1/field_rule.pb.h"
 
 namespace genesis {
 namespace {
 
-using google::protobuf::EnumDescriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
 // Room for a path of kMaxStringBytes and its authentication code, in base64.
 constexpr size_t kMaxTokenBytes = 2 * kMaxStringBytes;
-
-// Returns "PRECISION_MODE_" for PrecisionMode: the part before "UNSPECIFIED" in the name of number
-// 0.
-std::string PrefixOf(const EnumDescriptor& type) {
-  return std::string(absl::StripSuffix(type.value(0)->name(), "UNSPECIFIED"));
-}
-
-// Returns the names as users write them: without the prefix, and without number 0, the default.
-std::string NamesOf(const EnumDescriptor& type) {
-  const std::string prefix = PrefixOf(type);
-  std::vector<std::string> names;
-  for (int i = 0; i < type.value_count(); ++i) {
-    const absl::string_view name = absl::StripPrefix(type.value(i)->name(), prefix);
-    if (name != "UNSPECIFIED") names.emplace_back(name);
-  }
-  return absl::StrJoin(names, ", ");
-}
 
 // Returns whether a field is a number or a Boolean, whose lists only the message size bounds.
 bool IsColumn(const FieldDescriptor& field) {
@@ -124,7 +105,7 @@ class LimitCheck {
       const int number = index < 0 ? reflection.GetEnumValue(message, &field)
                                    : reflection.GetRepeatedEnumValue(message, &field, index);
       if (field.enum_type()->FindValueByNumber(number) != nullptr) return;
-      return Add(path, absl::StrCat(number), NamesOf(*field.enum_type()));
+      return Add(path, absl::StrCat(number), ShortEnumNames(*field.enum_type()));
     }
     if (field.type() != FieldDescriptor::TYPE_STRING) return;
     std::string scratch;

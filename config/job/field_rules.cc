@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/text/enum_names.h"
 #include "base/text/field_error.h"
 #include "genesis/training/v1/job.pb.h"
 
@@ -97,12 +98,6 @@ std::string RangeText(const FieldDescriptor& field, const FieldRule& rule) {
   return "";
 }
 
-// Returns the name of an enum value as in a job file, without the enum's prefix.
-std::string ShortName(const EnumDescriptor& type, const std::string& name) {
-  const std::string zero = type.FindValueByNumber(0)->name();
-  return name.substr(zero.size() - std::string("UNSPECIFIED").size());
-}
-
 void AppendRows(const Descriptor& type, const std::string& path, std::string& page) {
   for (int i = 0; i < type.field_count(); ++i) {
     const FieldDescriptor& field = *type.field(i);
@@ -165,7 +160,9 @@ std::string DefaultText(const FieldDescriptor& field) {
   const FieldRule* const rule = RuleOf(field);
   if (rule == nullptr) return "";
   if (rule->has_default_value()) return Number(field, rule->default_value());
-  return rule->default_name().empty() ? "" : ShortName(*field.enum_type(), rule->default_name());
+  return rule->default_name().empty()
+             ? ""
+             : ShortEnumName(*field.enum_type()->FindValueByName(rule->default_name()));
 }
 
 std::string RuleText(const FieldDescriptor& field) {

@@ -4,9 +4,9 @@
 #include <optional>
 #include <set>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/text/enum_names.h"
 #include "base/text/nearest.h"
 #include "base/text/scalars.h"
 #include "genesis/training/v1/field_rule.pb.h"
@@ -16,7 +16,6 @@ namespace genesis {
 namespace {
 
 using google::protobuf::Descriptor;
-using google::protobuf::EnumDescriptor;
 using google::protobuf::EnumValueDescriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
@@ -59,29 +58,6 @@ std::string FindBySynonym(const Descriptor& type, const std::string& name,
     }
   }
   return "";
-}
-
-// Returns the prefix of an enum's values: "PRECISION_MODE_" for PrecisionMode.
-std::string EnumPrefix(const EnumDescriptor& type) {
-  std::string prefix;
-  for (const char c : type.name()) {
-    if (absl::ascii_isupper(c) && !prefix.empty()) prefix += '_';
-    prefix += absl::ascii_toupper(c);
-  }
-  return prefix + "_";
-}
-
-const EnumValueDescriptor* FindEnumValue(const EnumDescriptor& type, const std::string& text) {
-  const EnumValueDescriptor* value = type.FindValueByName(EnumPrefix(type) + text);
-  return value != nullptr ? value : type.FindValueByName(text);
-}
-
-std::string AcceptedEnumValues(const EnumDescriptor& type) {
-  std::vector<std::string> names;
-  for (int i = 1; i < type.value_count(); ++i) {  // Skips 0, UNSPECIFIED.
-    names.push_back(type.value(i)->name().substr(EnumPrefix(type).size()));
-  }
-  return absl::StrJoin(names, ", ");
 }
 
 // Reads a mapping and those nested in it. Used for one call; not thread-safe.
@@ -315,7 +291,7 @@ std::string Reader::SetScalar(const std::string& text, const FieldDescriptor& fi
     }
     case FieldDescriptor::CPPTYPE_ENUM: {
       const EnumValueDescriptor* value = FindEnumValue(*field.enum_type(), text);
-      if (value == nullptr) return AcceptedEnumValues(*field.enum_type());
+      if (value == nullptr) return ShortEnumNames(*field.enum_type());
       field.is_repeated() ? reflection.AddEnum(&message, &field, value)
                           : reflection.SetEnum(&message, &field, value);
       return "";

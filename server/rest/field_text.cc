@@ -6,6 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/text/enum_names.h"
 #include "base/text/nearest.h"
 #include "base/text/scalars.h"
 
@@ -13,7 +14,6 @@ namespace genesis {
 namespace {
 
 using google::protobuf::Descriptor;
-using google::protobuf::EnumDescriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
@@ -23,12 +23,6 @@ constexpr size_t kLongestName = 100;
 #define GENESIS_SET(Type, value)                                         \
   (field.is_repeated() ? reflection.Add##Type(&message, &field, (value)) \
                        : reflection.Set##Type(&message, &field, (value)))
-
-std::string EnumNames(const EnumDescriptor& type) {
-  std::vector<std::string> names;
-  for (int i = 0; i < type.value_count(); ++i) names.push_back(type.value(i)->name());
-  return absl::StrJoin(names, ", ");
-}
 
 }  // namespace
 
@@ -79,8 +73,8 @@ std::string SetFromText(const std::string& text, const FieldDescriptor& field, M
       return "";
     }
     case FieldDescriptor::CPPTYPE_ENUM: {
-      const auto* value = field.enum_type()->FindValueByName(text);
-      if (value == nullptr) return EnumNames(*field.enum_type());
+      const auto* value = FindEnumValue(*field.enum_type(), text);
+      if (value == nullptr) return ShortEnumNames(*field.enum_type());
       GENESIS_SET(Enum, value);
       return "";
     }

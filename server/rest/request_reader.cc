@@ -17,6 +17,7 @@
 #include "base/text/utf8.h"
 #include "server/rest/field_text.h"
 #include "server/rest/path_template.h"
+#include "server/rest/short_enum_names.h"
 
 namespace genesis {
 namespace {
@@ -184,8 +185,10 @@ absl::Status ReadJson(const std::string& text, Message& request, const JsonLimit
   if (!IsUtf8(text)) {
     return absl::InvalidArgumentError("the body is not UTF-8; accepted: JSON in UTF-8");
   }
-  const auto parsed = google::protobuf::util::JsonStringToMessage(text, &request);
-  if (parsed.ok()) return absl::OkStatus();
+  std::string binary;
+  const auto parsed = google::protobuf::util::JsonToBinaryString(
+      TypesWithShortEnumNames(), TypeUrl(*request.GetDescriptor()), text, &binary);
+  if (parsed.ok() && request.ParseFromString(binary)) return absl::OkStatus();
   return DiagnoseJson(text, *request.GetDescriptor(), parsed.message().ToString());
 }
 

@@ -3,14 +3,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/text/field_error.h"
+#include "config/job/job_file.h"
 #include "genesis/training/v1/training_service.pb.h"
 #include "google/rpc/error_details.pb.h"
 #include "server/http/http_range.h"
 #include "server/rest/path_template.h"
+#include "yaml-cpp/yaml.h"
 
 namespace genesis {
 namespace {
@@ -73,6 +80,79 @@ TEST(ReadJson, ReadsBothSpellingsOfNames) {
       ReadJson(R"({"jobId": "a", "spec": {"training": {"max_steps": "5"}}})", request).ok());
   EXPECT_EQ(request.job_id(), "a");
   EXPECT_EQ(request.spec().training().max_steps(), 5);
+}
+
+TEST(ReadJson, TakesShortNamesOfEnumsBesideFullOnes) {
+  TrainRequest request;
+  ASSERT_TRUE(ReadJson(R"({"spec": {"precision": {"mode": "BF16", "fallbacks": ["FP32"]},
+                                    "optimizer": {"kind": "OPTIMIZER_KIND_SGD"}}})",
+                       request)
+                  .ok());
+  EXPECT_EQ(request.spec().precision().mode(), training::v1::PRECISION_MODE_BF16);
+  EXPECT_THAT(request.spec().precision().fallbacks(),
+              ElementsAre(training::v1::PRECISION_MODE_FP32));
+  EXPECT_EQ(request.spec().optimizer().kind(), training::v1::OPTIMIZER_KIND_SGD);
+  const absl::Status unknown = ReadJson(R"({"spec": {"precision": {"mode": "FP99"}}})", request);
+  EXPECT_THAT(std::string(unknown.message()), HasSubstr("FP99"));
+  EXPECT_FALSE(ReadJson(R"({"spec": {"precision": {"mode": "SGD"}}})", request).ok())
+      << "a name of another type";
+  EXPECT_FALSE(ReadJson(R"({"spec": {"precision": {"mode": "mixed_bf16"}}})", request).ok());
+}
+
+// Converts YAML to JSON. Plain scalars that are JSON numbers or Booleans stay as they are.
+std::string ToJson(const YAML::Node& node) {
+  std::vector<std::string> parts;
+  if (node.IsMap()) {
+    for (const auto& each : node) {
+      parts.push_back(
+          absl::StrCat(nlohmann::json(each.first.Scalar()).dump(), ":", ToJson(each.second)));
+    }
+    return absl::StrCat("{", absl::StrJoin(parts, ","), "}");
+  }
+  if (node.IsSequence()) {
+    for (const YAML::Node& each : node) parts.push_back(ToJson(each));
+    return absl::StrCat("[", absl::StrJoin(parts, ","), "]");
+  }
+  const std::string& text = node.Scalar();
+  const bool plain = node.Tag() == "?" && nlohmann::json::accept(text) && text[0] != '"';
+  return plain ? text : nlohmann::json(text).dump();
+}
+
+// Returns the job files of the examples and of the YAML blocks of the pages.
+std::vector<std::string> JobFiles() {
+  const std::filesystem::path source = GENESIS_SOURCE_DIR;
+  std::vector<std::string> found;
+  const auto read = [](const std::filesystem::path& path) {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  for (const auto& each : std::filesystem::directory_iterator(source / "examples")) {
+    if (each.path().extension() == ".yaml") found.push_back(read(each.path()));
+  }
+  for (const auto& each : std::filesystem::directory_iterator(source / "docs")) {
+    if (each.path().extension() != ".md") continue;
+    const std::string page = read(each.path());
+    for (size_t at = 0; (at = page.find("```yaml\n", at)) != std::string::npos;) {
+      at += std::string("```yaml\n").size();
+      found.push_back(page.substr(at, page.find("```", at) - at));
+    }
+  }
+  return found;
+}
+
+TEST(ReadJson, EveryJobFileIsTheBodyOfARequest) {
+  int read = 0;
+  for (const std::string& yaml : JobFiles()) {
+    const absl::StatusOr<training::v1::JobSpec> wanted = ParseJobFile(yaml, "job.yaml");
+    if (!wanted.ok()) continue;  // Part of a job file, or settings.
+    ++read;
+    TrainRequest request;
+    const std::string body = absl::StrCat("{\"spec\": ", ToJson(YAML::Load(yaml)), "}");
+    const absl::Status status = ReadJson(body, request);
+    ASSERT_TRUE(status.ok()) << status << body;
+    EXPECT_EQ(request.spec().SerializeAsString(), wanted->SerializeAsString()) << body;
+  }
+  EXPECT_GE(read, 6);
 }
 
 TEST(ReadJson, NamesEveryUnknownFieldWithItsPath) {
