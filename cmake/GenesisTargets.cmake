@@ -57,6 +57,11 @@ function(genesis_gtest_program name prefix)
   add_executable(${name} ${ARGN})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE genesis_flags GTest::gmock GTest::gtest_main)
-  gtest_discover_tests(${name} TEST_PREFIX ${prefix}. DISCOVERY_MODE PRE_TEST
-                       PROPERTIES LABELS unit TIMEOUT 300)
+  file(STRINGS ${PROJECT_SOURCE_DIR}/tests/slow_tests.txt _slow REGEX "^[^#]")
+  list(JOIN _slow ":" _slow)
+  gtest_discover_tests(${name} TEST_PREFIX ${prefix}. TEST_FILTER "-${_slow}" DISCOVERY_MODE PRE_TEST
+                       TEST_LIST ${name}_unit PROPERTIES LABELS unit TIMEOUT 300)
+  gtest_discover_tests(${name} TEST_PREFIX ${prefix}. TEST_FILTER "${_slow}" DISCOVERY_MODE PRE_TEST
+                       TEST_LIST ${name}_gate PROPERTIES LABELS gate TIMEOUT 300)
 endfunction()
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/slow_tests.txt)

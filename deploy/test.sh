@@ -17,6 +17,15 @@ slowest() {
        }' "$1" | sort -rn | awk 'NR <= 10'  # head would end sort by a broken pipe.
 }
 
+# Lists unit tests that took more than a second: of a busy machine, or for tests/slow_tests.txt.
+slow_units() {
+  awk '/ Passed +[0-9.]+ sec/ && $(NF - 1) > 1 {
+         for (i = 1; i <= NF; i++) if ($i == "Test" && $(i + 1) ~ /^#/) print $(i + 2), $(NF - 1)
+       }' "$1" | sort >"$1.slow"
+  (cd "$GENESIS_ROOT/build/release" && ctest -N -L '^unit$') | awk '/Test +#/ { print $NF }' | sort |
+    join - "$1.slow" | awk 'NR == 1 { print "\nUnit tests of more than a second:" } { print "  " $2 " s " $1 }'
+}
+
 # Lists tests that this machine cannot run, with the reason; they neither passed nor failed.
 not_run() {
   local log=$GENESIS_ROOT/build/release/Testing/Temporary/LastTest.log
@@ -117,6 +126,7 @@ main() {
   say ""
   say "Minutes of a processor by label:"
   minutes_per_label "$log"
+  slow_units "$log"
   not_run
   if [ "$result" -ne 0 ]; then failed; fi
   if [ "$result" = 0 ] && [ "$all" = yes ]; then record_full_run "$log"; fi

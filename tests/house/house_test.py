@@ -314,6 +314,14 @@ class House(unittest.TestCase):
                                                       r"[a-z0-9_./]*[a-z0-9_])", text) if not (SOURCE / path).exists()],
                          "docs/evidence.md and evidence.csv name files that exist")
 
+    def test_slow_tests_exist(self):
+        known = {".".join(test) for path in files("_test.cc")
+                 for test in re.findall(r"^TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\)", path.read_text(), re.MULTILINE)}
+        names = [line for line in (SOURCE / "tests" / "slow_tests.txt").read_text().splitlines() if not line.startswith("#")]
+        # A test with parameters is listed as Instance/Suite.Name/0.
+        faults = [name for name in names if re.sub(r"^\w+/(.*)/\w+$", r"\1", name) not in known]
+        self.expect_none(faults, "tests/slow_tests.txt names tests that exist")
+
     def test_settings_and_job_fields_are_frozen(self):
         frozen = (SOURCE / "tests" / "house" / "frozen_names.txt").read_text().splitlines()
         self.assertEqual(frozen_names.names(), frozen, "a name is a promise: add or remove it in tests/house/frozen_names.txt too, "
