@@ -17,20 +17,17 @@
 #include "trainer/formats/element_value.h"
 #include "trainer/formats/json_cursor.h"
 #include "trainer/formats/zip_archive.h"
-#include "trainer/models/exported/exported_operators.h"
+#include "trainer/models/exported/exported_manifest.h"
+#include "trainer/models/exported/graph_outline.h"
 
 namespace genesis {
 namespace {
 
 constexpr char kRoot[] = "module/";
 constexpr char kManifest[] = "module/extra/genesis.json";
-// Format 1 had no producer, and its graphs multiply tensors with gaps in memory incorrectly.
-constexpr int64_t kFormat = 2;
 constexpr uint64_t kMaxManifest = uint64_t{16} << 20;
 constexpr uint64_t kMaxGraph = uint64_t{256} << 20;
 constexpr uint64_t kMaxSmallRecord = 4096;
-constexpr size_t kMaxTensors = 100'000;
-constexpr size_t kMaxDimensions = 16;
 constexpr int64_t kMaxBatch = 1'048'576;
 
 absl::Status Refuse(const std::string& path, const std::string& what) {
@@ -41,89 +38,6 @@ absl::Status Refuse(const std::string& path, const std::string& what) {
 
 std::string GraphRecord(const std::string& graph) {
   return absl::StrCat(kRoot, "models/", graph, ".json");
-}
-
-// The manifest as written in the file.
-struct Manifest {
-  struct Entry {
-    std::string name;
-    std::string type;
-    std::string role;
-    std::vector<int64_t> shape;
-  };
-  int64_t format = 0;
-  std::string producer;
-  std::string torch;
-  std::string module;
-  std::vector<std::string> precisions;
-  std::map<std::string, std::string> without;
-  std::vector<Entry> fields;
-  std::vector<Entry> tensors;
-  std::map<std::string, std::string> tied;
-  std::vector<std::pair<std::string, int64_t>> versions;
-  std::map<std::string, std::vector<std::string>> constants;
-  std::optional<int64_t> batch_size;
-  std::string losses;
-  int64_t held_out_quotients = 0;
-  std::vector<std::string> gradients;
-  std::vector<std::string> changed;
-};
-
-bool ReadNames(JsonCursor& json, std::vector<std::string>& names) {
-  return json.Array([&] { return json.String(names.emplace_back()); });
-}
-
-bool ReadEntries(JsonCursor& json, std::vector<Manifest::Entry>& entries) {
-  return json.Array([&] {
-    Manifest::Entry& entry = entries.emplace_back();
-    if (entries.size() > kMaxTensors) return json.Fail("more tensors than 100000");
-    return json.Object([&](const std::string& key) {
-      if (key == "name") return json.String(entry.name);
-      if (key == "type") return json.String(entry.type);
-      if (key == "role") return json.String(entry.role);
-      if (key != "shape") return json.Fail("an unknown key of a tensor");
-      return json.Array([&] {
-        if (entry.shape.size() == kMaxDimensions) return json.Fail("more than 16 dimensions");
-        return json.Count(entry.shape.emplace_back());
-      });
-    });
-  });
-}
-
-bool ReadTexts(JsonCursor& json, std::map<std::string, std::string>& texts) {
-  return json.Object([&](const std::string& name) { return json.String(texts[name]); });
-}
-
-bool ReadManifest(JsonCursor& json, Manifest& manifest) {
-  const bool read = json.Object([&](const std::string& key) {
-    if (key == "format") return json.Count(manifest.format);
-    if (key == "producer") return json.String(manifest.producer);
-    if (key == "torch") return json.String(manifest.torch);
-    if (key == "module") return json.String(manifest.module);
-    if (key == "precisions") return ReadNames(json, manifest.precisions);
-    if (key == "without") return ReadTexts(json, manifest.without);
-    if (key == "batch_size") return json.Count(manifest.batch_size.emplace());
-    if (key == "fields") return ReadEntries(json, manifest.fields);
-    if (key == "tensors") return ReadEntries(json, manifest.tensors);
-    if (key == "losses") return json.String(manifest.losses);
-    if (key == "held_out_quotients") return json.Count(manifest.held_out_quotients);
-    if (key == "gradients") return ReadNames(json, manifest.gradients);
-    if (key == "changed") return ReadNames(json, manifest.changed);
-    if (key == "tied") return ReadTexts(json, manifest.tied);
-    if (key == "versions") {
-      return json.Object([&](const std::string& name) {
-        if (manifest.versions.size() == kMaxTensors) return json.Fail("more modules than 100000");
-        return json.Count(manifest.versions.emplace_back(name, 0).second);
-      });
-    }
-    if (key == "constants") {
-      return json.Object(
-          [&](const std::string& graph) { return ReadNames(json, manifest.constants[graph]); });
-    }
-    // Keys of another format are skipped: the format number is reported after parsing.
-    return manifest.format == kFormat ? json.Fail("an unknown key") : json.Skip();
-  });
-  return read && json.End();
 }
 
 std::optional<ElementType> TypeOf(const std::string& name) {
@@ -142,55 +56,9 @@ std::optional<ExportedFile::Role> RoleOf(const std::string& name) {
   return std::nullopt;
 }
 
-// Checks that every operator anywhere in the graph is allowed.
-bool CheckTargets(JsonCursor& json, std::string& refused) {
-  switch (json.Peek()) {
-    case '{':
-      return json.Object([&](const std::string& key) {
-        if (key != "target" || json.Peek() != '"') return CheckTargets(json, refused);
-        std::string target;
-        if (!json.String(target)) return false;
-        if (IsAllowedOperator(target)) return true;
-        refused = target;
-        return json.Fail("an operator that is not allowed");
-      });
-    case '[':
-      return json.Array([&] { return CheckTargets(json, refused); });
-    default:
-      return json.Skip();
-  }
-}
-
 // Parts that a graph must have. Without them LibTorch ends the process.
 constexpr const char* kPartsOfGraph[] = {"inputs",        "outputs",        "nodes",
                                          "tensor_values", "sym_int_values", "sym_bool_values"};
-
-struct GraphOutline {
-  std::set<std::string> parts;
-  bool has_signature = false;
-  size_t inputs = 0;
-  size_t outputs = 0;
-};
-
-bool ReadOutline(JsonCursor& json, GraphOutline& outline, std::string& refused) {
-  const auto count = [&](size_t& elements) {
-    return json.Array([&] { return ++elements, CheckTargets(json, refused); });
-  };
-  const auto read_graph = [&](const std::string& key) {
-    outline.parts.insert(key);
-    if (key == "inputs") return count(outline.inputs);
-    if (key == "outputs") return count(outline.outputs);
-    return CheckTargets(json, refused);
-  };
-  const auto read_module = [&](const std::string& key) {
-    if (key == "graph") return json.Object(read_graph);
-    outline.has_signature |= key == "signature";
-    return CheckTargets(json, refused);
-  };
-  return json.Object([&](const std::string& key) {
-    return key == "graph_module" ? json.Object(read_module) : CheckTargets(json, refused);
-  });
-}
 
 class Reader {
  public:
@@ -242,10 +110,11 @@ class Reader {
           "that is not theirs: export it again with genesis-trainer ",
           kVersion));
     }
-    if (manifest_.format != kFormat) {
+    if (manifest_.format != kExportedFormat) {
       return Bad(absl::StrCat("is of format ", manifest_.format, ", which ",
                               QuoteValue(manifest_.producer), " wrote; this worker reads format ",
-                              kFormat, ": export it again with genesis-trainer ", kVersion));
+                              kExportedFormat, ": export it again with genesis-trainer ",
+                              kVersion));
     }
     if (manifest_.torch != TORCH_VERSION) {
       return Bad(absl::StrCat("was exported by torch ", QuoteValue(manifest_.torch),
@@ -271,12 +140,12 @@ class Reader {
     if (!file_.precisions.contains("FP32")) return Bad("has no graph of FP32");
     graphs_.assign(file_.precisions.begin(), file_.precisions.end());
     graphs_.emplace_back(kEvaluationGraph);
-    for (const Manifest::Entry& entry : manifest_.fields) {
+    for (const ExportedManifest::Entry& entry : manifest_.fields) {
       const std::optional<ElementType> type = TypeOf(entry.type);
       if (!type) return Bad(absl::StrCat("has a field of type ", QuoteValue(entry.type)));
       file_.fields.push_back({.name = entry.name, .type = *type, .shape = entry.shape});
     }
-    for (const Manifest::Entry& entry : manifest_.tensors) {
+    for (const ExportedManifest::Entry& entry : manifest_.tensors) {
       const std::optional<ExportedFile::Role> role = RoleOf(entry.role);
       if (!role || !TypeOf(entry.type)) {
         return Bad(absl::StrCat("has a tensor ", QuoteValue(entry.name), " of type ",
@@ -387,11 +256,11 @@ class Reader {
     if (refused.empty()) {
       return Bad(absl::StrCat("has a graph ", graph, " that cannot be read, ", json.fault()));
     }
-    return absl::InvalidArgumentError(
-        absl::StrCat("model.exported.path is ", QuoteValue(file_.path), ", whose graph ", graph,
-                     " has the operator ", QuoteValue(refused),
-                     "; accepted: those of python/src/genesis/exporting/exported_operators.txt. Write the "
-                     "module without it"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model.exported.path is ", QuoteValue(file_.path), ", whose graph ", graph,
+        " has the operator ", QuoteValue(refused),
+        "; accepted: those of python/src/genesis/exporting/exported_operators.txt. Write the "
+        "module without it"));
   }
 
   // Checks that a graph has the inputs and outputs of the manifest: docs/exported_modules.md, "The
@@ -425,7 +294,7 @@ class Reader {
 
   absl::Status ReadTensors() {
     for (size_t i = 0; i < file_.tensors.size(); ++i) {
-      const Manifest::Entry& entry = manifest_.tensors[i];
+      const ExportedManifest::Entry& entry = manifest_.tensors[i];
       const ElementType type = *TypeOf(entry.type);
       const std::string record = absl::StrCat(kRoot, "extra/tensors/", i);
       const absl::StatusOr<ZipArchive::Location> place = archive_.Locate(record);
@@ -462,7 +331,7 @@ class Reader {
         at::isfinite(tensor).all().item<bool>()) {
       return absl::OkStatus();
     }
-    const Manifest::Entry& entry = manifest_.tensors[number];
+    const ExportedManifest::Entry& entry = manifest_.tensors[number];
     const ElementType type = *TypeOf(entry.type);
     const auto* const bytes = static_cast<const char*>(tensor.const_data_ptr());
     const int64_t first = FirstNonFinite(type, bytes, tensor.numel());
@@ -472,7 +341,7 @@ class Reader {
   }
 
   ZipArchive archive_;
-  Manifest manifest_;
+  ExportedManifest manifest_;
   std::vector<std::string> graphs_;
   ExportedFile file_;
 };
