@@ -3,7 +3,8 @@
 namespace genesis {
 namespace {
 
-constexpr char kFormat[] = "%Y-%m-%d %H:%M:%S";
+constexpr char kFormat[] = "%Y-%m-%d %H:%M:%E3S";
+constexpr char kAnyFraction[] = "%Y-%m-%d %H:%M:%E*S";
 
 }  // namespace
 
@@ -13,7 +14,7 @@ std::string FormatSqlTime(absl::Time time) {
 
 absl::Time ParseSqlTime(const std::string& text) {
   absl::Time time = absl::UnixEpoch();
-  absl::ParseTime(kFormat, text, absl::UTCTimeZone(), &time, nullptr);
+  absl::ParseTime(kAnyFraction, text, absl::UTCTimeZone(), &time, nullptr);
   return time;
 }
 

@@ -6,10 +6,10 @@
 
 namespace genesis {
 
-// Returns "2026-01-31 12:00:00" in UTC, the format of SQLite's datetime(), so that both compare
-// correctly as text. The metrics history stores and shows its times in this format.
+// Returns "2026-01-31 12:00:00.000" in UTC: SQLite's datetime() with milliseconds, so that both
+// compare correctly as text. The metrics history stores and shows its times in this format.
 std::string FormatSqlTime(absl::Time time);
-// Returns the Unix epoch if `text` is not such a time.
+// Returns the Unix epoch if `text` is not such a time, with or without a fraction.
 absl::Time ParseSqlTime(const std::string& text);
 
 }  // namespace genesis

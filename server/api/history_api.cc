@@ -36,7 +36,7 @@ void TrainingApi::GetHistory(const Caller&, const training::v1::GetHistoryReques
   if (!request.page_token().empty()) {
     const auto keys = ReadPageKeys<2>(request);
     if (!keys.ok()) return callback(keys.status());
-    query.after = {.seconds = (*keys)[0], .number = (*keys)[1]};
+    query.after = {.milliseconds = (*keys)[0], .number = (*keys)[1]};
   }
   absl::StatusOr<std::vector<HistoryStore::Row>> rows = parts_.history->Read(query);
   if (!rows.ok()) return callback(rows.status());
@@ -44,7 +44,7 @@ void TrainingApi::GetHistory(const Caller&, const training::v1::GetHistoryReques
   if (static_cast<int>(rows->size()) > *size) {
     rows->pop_back();
     const HistoryStore::Query::Place& last = rows->back().place;
-    response.set_next_page_token(MakePageToken(request, PlaceOf({last.seconds, last.number})));
+    response.set_next_page_token(MakePageToken(request, PlaceOf({last.milliseconds, last.number})));
   }
   for (HistoryStore::Row& each : *rows) *response.add_rows() = std::move(each.row);
   callback(response);

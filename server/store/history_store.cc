@@ -117,7 +117,7 @@ HistoryStore::Row RowOf(const Statement& found) {
   HistoryStore::Row read;
   HistoryRow& row = read.row;
   const absl::Time time = ParseSqlTime(found.Text(1));
-  read.place = {.seconds = absl::ToUnixSeconds(time), .number = found.Int(0)};
+  read.place = {.milliseconds = absl::ToUnixMillis(time), .number = found.Int(0)};
   *row.mutable_time() = ToTimestamp(time);
   row.set_job_id(found.Text(2));
   row.set_step(found.Int(3));
@@ -153,7 +153,7 @@ absl::StatusOr<std::vector<HistoryStore::Row>> HistoryStore::Select(const std::s
   absl::StatusOr<Statement> select =
       (**reader).Prepare(absl::StrCat("SELECT ", kColumns, " FROM fp16_stats WHERE ", sql));
   if (!select.ok()) return unreadable(select.status());
-  const absl::Time after = absl::FromUnixSeconds(query.after.seconds);
+  const absl::Time after = absl::FromUnixMillis(query.after.milliseconds);
   select->Bind(1, FormatSqlTime(std::max(query.since, absl::UnixEpoch())))
       .Bind(2, FormatSqlTime(after))
       .Bind(3, query.after.number)

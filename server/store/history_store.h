@@ -25,7 +25,7 @@ class HistoryStore {
   struct Query {
     // Position of a row: its time in seconds since the Unix epoch, and its number.
     struct Place {
-      int64_t seconds = 0;
+      int64_t milliseconds = 0;  // Unix time.
       int64_t number = 0;
     };
     std::string job_id = {};  // Empty for all.
