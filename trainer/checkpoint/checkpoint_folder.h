@@ -39,8 +39,8 @@ class CheckpointFolder {
   // Removes old checkpoints, with manifests and shards, and returns the removed IDs. Keeps the
   // newest `keep_last` (at least one) up to `step` and the `keep_best` with the lowest held-out
   // loss in their manifests. Removes checkpoints of later steps, which a rewind has made obsolete.
-  // If none of the kept ones verifies, also keeps the newest one that does. The checkpoint of
-  // `verified_step` is known to verify.
+  // If no kept checkpoint verifies, also keeps another that does: the newest, later steps last. The
+  // checkpoint of `verified_step` is known to verify.
   std::vector<std::string> Retain(int64_t keep_last, int64_t step, int64_t keep_best = 0,
                                   int64_t verified_step = -1) const;
 

@@ -35,7 +35,7 @@ struct WrittenCheckpoint {
 // write, and some seconds for shards of other ranks.
 // Threads: one submits; a background thread writes, applies retention and runs callbacks. Failure:
 // the first error is kept and returned once, by the next Submit or Flush. The state of a failed
-// write is dropped, and no file with its name remains. RESOURCE_EXHAUSTED on a full disk,
+// write is dropped, and no incomplete file gets its name. RESOURCE_EXHAUSTED on a full disk,
 // OUT_OF_RANGE for a state that holds a NaN or an Inf.
 class CheckpointWriter {
  public:
@@ -63,8 +63,8 @@ class CheckpointWriter {
   // and rank 0 waits for the shards of the others, then lists them. FlushShard waits until this
   // rank's shard is durable. It returns an error without clearing it.
   absl::Status FlushShard();
-  // Limits the wait for shards of other ranks from now on. Call when all shards are durable or a
-  // rank has failed.
+  // Limits how long, from this call, the current write still waits for shards of other ranks. Call
+  // when all shards are durable or a rank has failed.
   void ExpectShardsWithin(std::chrono::milliseconds limit);
 
   // Total time that Submit waited, over all calls.

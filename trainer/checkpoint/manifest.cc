@@ -29,7 +29,7 @@ std::string Quoted(const std::string& text) {
   return quoted + "\"";
 }
 
-// Returns "null" for a missing or infinite number, because JSON has no infinity.
+// Returns "null" for a missing number, and for NaN and infinities, which JSON lacks.
 std::string Number(std::optional<double> number) {
   if (!number || !std::isfinite(*number)) return "null";
   return absl::StrFormat("%.17g", *number);

@@ -18,9 +18,9 @@ struct ShardFile {
 };
 
 // The manifest of a checkpoint <name>.pt, in <name>.pt.manifest.json. It identifies the checkpoint
-// without reading it, and verifies every byte after reading it. It is durable before the checkpoint
-// gets its name. `id` is also in the checkpoint (.data/serialization_id): a manifest with another
-// ID belongs to an earlier file of this name and is ignored.
+// to a reader of the manifest alone, and has checksums of all its bytes. It is durable before the
+// checkpoint gets its name. `id` is also in the checkpoint (.data/serialization_id): a manifest
+// with another ID belongs to another file of this name and is ignored.
 struct CheckpointManifest {
   struct Record {
     std::string name;

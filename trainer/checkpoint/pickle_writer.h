@@ -19,8 +19,8 @@ struct PickledTree {
 };
 
 // Returns the pickle that torch.save writes for a tree (protocol 2), with tensors on the CPU, of
-// any strides. Tensors that share a storage share it in the file, which contains only the part in
-// use. Throws c10::Error for an element type that checkpoints do not support.
+// any strides. Tensors that share a storage share it in the file too, cut to the part in use.
+// Throws c10::Error for an element type that checkpoints do not support.
 PickledTree PickleTree(const Value& root);
 
 }  // namespace genesis

@@ -25,7 +25,7 @@ constexpr double kMaxElements = 1LL << 60;
 // Limits the elements of expanded tensors: a view of one element can claim any size.
 constexpr double kMaxRepeated = 1 << 24;
 // Maximum bytes of all tensors per byte of the file: many views of one storage, each copied by its
-// user, could be many times the file. Entries of a model share only a few.
+// user, could be many times the file. In a model, few entries share one.
 constexpr double kMaxSharing = 16;
 // A non-contiguous view is copied when it is read, so it counts more.
 constexpr double kCopied = 8;
@@ -126,8 +126,8 @@ class Reader {
         absl::InvalidArgumentError(absl::StrCat(archive_.path(), ": ", Path(), " ", what)));
   }
 
-  // Counts a value and its text against limits from the pickle's size. A value takes at least a
-  // byte of the pickle, so only one that nests repeated containers or text exceeds them.
+  // Counts a value and its text against limits from the pickle's size. Each value takes at least a
+  // byte of the pickle, so only a pickle that repeats containers or text exceeds the limits.
   bool Spend(size_t text) {
     if (values_left_ == 0 || text_left_ < text) {
       Fault("unfolds to far more than the file holds; accepted: values that are not repeated");

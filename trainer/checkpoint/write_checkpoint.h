@@ -10,7 +10,7 @@
 
 namespace genesis {
 
-// The content of the manifest other than the state.
+// The parts of a checkpoint that its state lacks.
 struct CheckpointMeta {
   std::string job_id;
   std::optional<double> held_out_loss = std::nullopt;  // Set if it was measured at this step.
@@ -19,9 +19,9 @@ struct CheckpointMeta {
 };
 
 // Writes `state` as a file that torch.load opens with its defaults (see docs/checkpoints.md). The
-// manifest is written first. The file appears only after it was read back and is durable. Returns
-// its size. RESOURCE_EXHAUSTED on a full disk, DATA_LOSS if the bytes read back differ. Waits until
-// the state is complete. Throws the exceptions of LibTorch.
+// file gets its name last, after it was read back and after its manifest is durable. Returns its
+// size. RESOURCE_EXHAUSTED on a full disk, DATA_LOSS if the bytes read back differ. Waits until the
+// state is complete. Throws the exceptions of LibTorch.
 absl::StatusOr<int64_t> WriteCheckpoint(const TrainingState& state, const std::string& path,
                                         const CheckpointMeta& meta = {});
 
@@ -35,8 +35,8 @@ absl::StatusOr<std::optional<std::vector<ShardFile>>> FindShards(const std::stri
                                                                  int64_t step,
                                                                  const CheckpointMeta& meta);
 
-// Writes `path`, which lists the shards and so completes the checkpoint. Then removes the files of
-// other attempts to write it. Returns the size of all its files.
+// Writes `path`, which lists the shards and so completes the checkpoint. Then removes the shards of
+// other attempts to write it. Returns the size of the file and its shards.
 absl::StatusOr<int64_t> WriteIndex(const TrainingState& state, const std::string& path,
                                    const CheckpointMeta& meta,
                                    const std::vector<ShardFile>& shards);

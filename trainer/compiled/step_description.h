@@ -14,10 +14,10 @@ namespace genesis {
 // package and which the compiler reads. Two steps with the same description can run the same
 // package.
 struct StepDescription {
-  // JSON with one item per line, in a fixed order: format, torch, device, processor, mode, model,
-  // batch_size, parameters, buffers and fields, the last three each with name, type, shape and
-  // strides. For a user's module also the SHA-256 of its file. It contains no weights, data or
-  // paths.
+  // JSON with one item per line, in a fixed order: format, torch, device, processor,
+  // processor_flags, mode, model, batch_size, parameters, buffers and fields, the last three each
+  // with name, type, shape and strides. For a user's module also the SHA-256 of its file. It
+  // contains no weights, data or paths.
   std::string text;
   // SHA-256 of the text.
   std::string key;

@@ -14,7 +14,7 @@ namespace genesis {
 // them.
 //
 // Owner: the RankGroup. Threads: one at a time. Failure: exceptions of LibTorch. If a rank ends
-// or falls silent, Fault() may report it, and collectives without that rank never end before
+// or falls silent, Fault() may report it, and collectives that need that rank end only with
 // Abort().
 class Communicator {
  public:

@@ -17,7 +17,7 @@ using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 using Three = std::tuple<Tensor, Tensor, Tensor>;
 
-// Returns FP32 if the weights are FP32, otherwise the type of `input`.
+// Returns the type of the weights, or that of `input` if there are none.
 at::ScalarType TypeToComputeIn(const Tensor& input, const OptionalTensor& weight) {
   return weight && weight->defined() ? weight->scalar_type() : input.scalar_type();
 }

@@ -10,8 +10,8 @@ namespace genesis {
 // the same types or layouts, and the operator of this process that replaces it on CUDA. Names are
 // nativert's ("torch.ops.aten.native_layer_norm.default"). Both operators have the same schema:
 //   native_layer_norm, native_group_norm and their backward: CPU kernels accept BF16 and FP16
-//     inputs with FP32 weights, which torch.autocast("cpu") produces. These compute in FP32 and
-//     round once.
+//     inputs with FP32 weights, which torch.autocast("cpu") produces. The replacements compute in
+//     FP32 and round once.
 //   _scaled_dot_product_flash_attention_for_cpu and its backward: CUDA's flash kernel if
 //     LibTorch prefers it for these tensors, otherwise the memory-efficient one.
 //   view, _unsafe_view: reshape, because CUDA kernels may leave results in another layout.

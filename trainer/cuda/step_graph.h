@@ -8,8 +8,8 @@ namespace genesis {
 // Operations that a device captures once and replays on request, with the same memory: a CUDA
 // graph.
 //
-// Owner: the captured step. Threads: one. Failure: exceptions of LibTorch; those of Capture leave
-// only undefined values in memory that `work` itself allocated.
+// Owner: the captured step. Threads: one. Failure: exceptions of LibTorch; after one of Capture,
+// only memory that `work` itself allocated is undefined.
 class StepGraph {
  public:
   virtual ~StepGraph() = default;

@@ -26,7 +26,7 @@ struct SamplerPosition {
 //           while True:
 //               state = state + 0x9E3779B97F4A7C15 & M   # splitmix64
 //               r = mix(state)
-//               if r >= 2**64 % n: break      # some remainders would be likelier
+//               if r >= 2**64 % n: break      # else some remainders are likelier
 //           order[n - 1], order[r % n] = order[r % n], order[n - 1]
 //       return order
 //

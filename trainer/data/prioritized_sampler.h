@@ -43,7 +43,7 @@ class PrioritizedSampler {
   int64_t batches_per_epoch() const;
 
   // Sets the priorities of examples; the last value of a repeated example counts. Ignores values
-  // that are not finite. Replaces values that are not above 0 by the smallest priority.
+  // that are not finite. Raises the others to at least a minimum priority above 0.
   void Update(absl::Span<const int64_t> examples, absl::Span<const float> priorities);
 
   // The current priorities, one per example, for checkpoints.

@@ -26,8 +26,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> MakeTokens(const training::v1::Syntheti
                                                     int64_t memory_limit_bytes);
 
 // Returns maps: image [1, S, S] is the strongest received power in [-1, 1], which falls with the
-// logarithm of the distance and with each wall between; condition [2, S, S] has 1 for a wall and 1
-// for a transmitter. Maps that fit the memory limit are kept; otherwise Gather recomputes them.
+// logarithm of the distance and with each wall in between; condition [2, S, S] marks walls, then
+// transmitters, by 1. Maps that fit the memory limit are kept; otherwise Gather recomputes them.
 std::unique_ptr<Dataset> MakeMaps(const training::v1::SyntheticMaps& spec, uint64_t seed,
                                   double holdout_fraction, int64_t memory_limit_bytes);
 

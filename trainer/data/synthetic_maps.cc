@@ -13,7 +13,7 @@
 namespace genesis {
 namespace {
 
-// Attenuation over the longest distance, and by one wall, in units of the values (1 to -1).
+// Attenuation per power of two of 1 + (32 x distance)^2, at most 1.6 in all, and by one wall.
 constexpr double kDistanceLoss = 1.6 / 11;
 constexpr double kWallLoss = 0.2;
 

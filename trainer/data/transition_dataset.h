@@ -21,13 +21,13 @@ struct TransitionOptions {
 
 // Transitions, or windows of rollout_steps of them inside one episode, from any kind of file. The
 // last episodes are held out. Rows that fit the memory limit are kept; otherwise Gather reads them.
-// Both return bitwise the same numbers.
+// Either way the numbers are bitwise the same.
 //
 // Owner: the run. Threads and failure: see Dataset.
 class TransitionDataset final : public Dataset {
  public:
-  // Reads every row twice: first to find values that are not finite and to sum for the means, then
-  // to sum for the deviations.
+  // Reads every row to find values that are not finite and to sum for the means, then the rows of
+  // the training part again to sum for the deviations.
   static absl::StatusOr<std::unique_ptr<Dataset>> Open(std::unique_ptr<TransitionRows> rows,
                                                        const TransitionOptions& options);
 

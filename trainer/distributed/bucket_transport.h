@@ -43,7 +43,7 @@ class BucketTransport {
   // Returns whether the device computes the sums by itself, without the host waiting for any.
   virtual bool on_device() const { return false; }
 
-  // Writes, from now on, the sums of a rank's own elements to `sums` (float32, as large as the
+  // Writes, from now on, the sums of this rank's own elements to `sums` (float32, as large as the
   // bucket) instead of the bucket: reduce-scatter. All ranks pass the same gradients, each with its
   // own elements. Lent gradients are first multiplied by `factor`. Requires common().
   virtual void Scatter(size_t /*bucket*/, std::vector<ScatteredGradient> /*gradients*/,

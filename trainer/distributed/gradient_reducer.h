@@ -16,11 +16,11 @@
 
 namespace genesis {
 
-// A `GradientReducer` averages gradients, loss and control flags over the ranks. Buckets hold
-// gradients in the order of a backward pass, the last parameters first (Li et al., PyTorch
-// Distributed, VLDB 2020). A complete bucket is exchanged while the pass continues, in 16 bits if
-// the job compresses gradients. NCCL exchanges buckets between GPUs (on_device()), and the host
-// waits only for the other ranks. Without NCCL, a bucket of a GPU goes through host memory.
+// A `GradientReducer` averages gradients and loss, and combines control flags, over the ranks.
+// Buckets hold gradients in the order of a backward pass, the last parameters first (Li et al.,
+// PyTorch Distributed, VLDB 2020). A complete bucket is exchanged while the pass continues, in 16
+// bits if the job compresses gradients. NCCL exchanges buckets between GPUs (on_device()), and the
+// host waits only for the other ranks. Without NCCL, a bucket of a GPU goes through host memory.
 //
 // If the ranks have common memory, they also share the update, and each has the means of only its
 // part of each parameter (PartOf); the rest of memory() is undefined (reduce-scatter). Large
@@ -77,8 +77,8 @@ class GradientReducer {
   // Drops the carried rounding errors: at each checkpoint, so that a resumed job continues like
   // this one, and when the loss scale changes, because they are scaled by it.
   void DropResiduals();
-  // Drops them after a skipped step, that is, if `skipped` (float32, no dimensions, on the device)
-  // is not 0, because no update used their gradients. Does not wait for a GPU.
+  // Drops the rounding errors if `skipped` (float32, no dimensions, on the device) is not 0,
+  // because no update used the gradients of a skipped step. Does not wait for a GPU.
   void DropResidualsWhere(const at::Tensor& skipped);
 
   // A text for the log: "2 buckets, 24.1 MiB, by shared memory".
@@ -108,7 +108,7 @@ class GradientReducer {
   void CutParts();
   void MarkReady(size_t parameter);
   void Pack(size_t number);
-  // Begins the complete buckets in order, except the last one, which includes the flags.
+  // Begins complete buckets in order. Unless `all`, leaves the last one, which may hold the flags.
   void BeginReady(bool all);
   template <typename Wait>
   void NoteWait(const Wait& wait);
@@ -134,7 +134,7 @@ class GradientReducer {
   at::Tensor norms_;    // float32 [ranks, parameters]: norms of all parts; after control_.
   at::Tensor arrived_;  // Sum over all ranks in the last finished step.
   std::vector<at::Tensor> memory_;
-  std::vector<at::Tensor> places_;  // Destinations of Put: memory_ unless they are scattered.
+  std::vector<at::Tensor> places_;  // Destinations of Put: memory_ unless buckets are scattered.
   size_t next_ = 0;                 // Next bucket to begin.
   std::string description_;
 };

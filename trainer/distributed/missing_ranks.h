@@ -12,8 +12,8 @@ namespace genesis {
 // Functions that find out why an exchange failed. Each rank that notices the failure leaves a mark
 // in the ranks' store, so a rank without one after a second is missing. Any thread may call them.
 
-// Registers this rank before the first exchange. Returns whether it is the first with its number; a
-// second one means that two launches use one store.
+// Registers this rank before the first exchange. Returns false if this number was already
+// registered, which means that two launches use one store.
 bool TellPresence(c10d::Store& store, int rank);
 // Waits until all `size` ranks have registered. Calls `tell` each `interval` with the ranks it
 // waits for, in one sentence. Throws the store's error after `timeout`.
@@ -23,8 +23,8 @@ void AwaitPresence(c10d::Store& store, int size, std::chrono::milliseconds timeo
 void TellEnd(c10d::Store& store, int rank, const std::string& why);
 
 // Returns the cause of a failure seen by `rank`: "rank 1 failed: ..." with that rank's message,
-// "rank 1 does not answer", or "another rank has ended or cannot be reached" if no rank is known to
-// be missing. Waits for at most a second, even if the store's server is gone.
+// "rank 1 does not answer", or "another rank has ended or cannot be reached" if it finds no missing
+// rank. Waits for at most a second, even if the store's server is gone.
 std::string FindMissingRanks(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size);
 
 }  // namespace genesis

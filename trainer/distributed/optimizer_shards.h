@@ -46,7 +46,7 @@ class OptimizerShards {
   // Call before replacing weights or state. Returns once no rank uses the old ones.
   void AwaitReaders();
   // Sends rank 0 the state that other ranks own. `entries` has the tensors of each parameter. Rank
-  // 0 receives into those of other ranks; the other ranks ignore all but their own.
+  // 0 receives into the tensors of other ranks; the others ignore all but their own.
   void GatherOnFirst(const std::vector<std::vector<std::pair<std::string, at::Tensor>>>& entries);
 
  private:

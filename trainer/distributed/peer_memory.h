@@ -23,7 +23,7 @@ class PeerMemory {
   // Why memory cannot be read this way, the same on all ranks; empty if every rank can read every
   // other's.
   const std::string& why_not() const { return why_not_; }
-  // Reads `bytes` at an address of the rank. Fails if it has ended.
+  // Reads `bytes` bytes at an address in a rank. Fails if that rank has ended.
   void Read(int rank, uint64_t address, void* to, size_t bytes) const;
 
  private:

@@ -54,7 +54,7 @@ struct RankOptions {
 //
 // Unless stated otherwise, all ranks call every method, in the same order. Owner: the run's caller.
 // Threads: one. Failure: RunFailure (FAILURE_CAUSE_WORKER_EXIT) if a rank ends or is silent for
-// longer than options().timeout. It names the rank if that is known.
+// longer than options().timeout. The message names that rank if it can be found out.
 class RankGroup {
  public:
   // Creates a group of one. MakeTransport, AwaitDevice, Fetch, SendToFirst, TellFailure and Fail
@@ -127,7 +127,7 @@ class RankGroup {
   void TellFailure(const std::string& message);
   // Throws the failure that corresponds to `error` of c10d or Gloo during `task`.
   [[noreturn]] void Fail(const char* task, const std::exception& error);
-  // Throws the failure of a known rank: "has ended".
+  // Throws a failure that names the rank, with its `fault`: "has ended".
   [[noreturn]] void Fail(const char* task, int rank, const std::string& fault);
 
  private:

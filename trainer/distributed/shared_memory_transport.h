@@ -18,9 +18,9 @@ namespace genesis {
 // All-reduce of ranks that share a host. The buckets of all ranks are in memory that all of them
 // map. Once all have begun a bucket, each rank sums its part of it in rank order and writes the sum
 // into the buckets of all: reduce-scatter and all-gather in one pass, with neither copies nor
-// sockets. A scattered bucket skips the all-gather. Lent gradients stay in their rank's memory, on
-// large pages, with their address in the bucket; other ranks read them in place (PeerMemory). It
-// needs no thread: a rank does its part between its own layers if the other ranks are ahead,
+// sockets. A scattered bucket skips the all-gather. Lent gradients stay in their rank's memory,
+// with their address in the bucket; other ranks read them in place (PeerMemory). There is no
+// background thread: a rank does its part between its own layers if the other ranks are ahead,
 // otherwise when it awaits the bucket. Sums are computed in float32.
 class SharedMemoryTransport : public BucketTransport {
  public:
@@ -57,7 +57,7 @@ class SharedMemoryTransport : public BucketTransport {
 
   size_t BegunCounter(size_t bucket) const { return bucket; }
   size_t ReducedCounter(size_t bucket) const { return buckets_.size() + bucket; }
-  // Two counters alternate, because a rank may reach the next Meet before another has seen this.
+  // Two counters alternate, because a rank may reach the next Meet before another has left this.
   size_t MetCounter() const { return 2 * buckets_.size() + met_ % 2; }
   bool AllHaveBegun(size_t bucket) const;
   void Reduce(size_t bucket);

@@ -11,7 +11,7 @@
 
 namespace genesis {
 
-// A regular file opened for random reads. Reads fail if the file's size or modification time has
+// A regular file opened for random reads. CheckUnchanged fails if its size or modification time has
 // changed since it was opened.
 //
 // Owner: shared by its readers. Threads: any. Failure: NOT_FOUND, PERMISSION_DENIED,
@@ -32,7 +32,7 @@ class DataFile {
   // Copies bytes [offset, offset + size).
   absl::Status Read(uint64_t offset, uint64_t size, void* out) const;
   absl::Status CheckUnchanged() const;
-  // Returns "; it begins like a zip file" if the file looks like another kind; "" if unknown.
+  // Returns "; it begins like a gzip file" if the file begins like a common kind, else "".
   std::string LooksLike() const;
 
  private:

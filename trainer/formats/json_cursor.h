@@ -19,9 +19,9 @@ class JsonCursor {
 
   explicit JsonCursor(absl::string_view text) : text_(text) {}
 
-  // Calls `member` for each member of an object. It must read the member's value.
+  // Calls `member` for each member of an object; the callback must read the member's value.
   bool Object(absl::FunctionRef<bool(const std::string& key)> member);
-  // Calls `element` for each element of an array. It must read the element.
+  // Calls `element` for each element of an array; the callback must read the element.
   bool Array(absl::FunctionRef<bool()> element);
   bool String(std::string& value);
   bool Bool(bool& value);

@@ -15,7 +15,7 @@ namespace genesis {
 // A text file with an index of its lines, 8 bytes per line in memory. A line ends with a line feed
 // or at the end of the file. An empty last line does not count.
 //
-// Owner: a dataset. Threads: Read may be called from several at once, once open. Failure: as
+// Owner: a dataset. Threads: after Scan, Read may be called from several at once. Failure: as
 // DataFile; INVALID_ARGUMENT for a line longer than kMaxLine.
 class LineFile {
  public:

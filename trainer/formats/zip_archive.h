@@ -19,8 +19,8 @@ namespace genesis {
 // must fill the file without gap or overlap. Records are read on demand (stored and deflate), each
 // checked against its CRC-32.
 //
-// Threads: several may call Read at once. Failure: NOT_FOUND, PERMISSION_DENIED, or DATA_LOSS for
-// anything that is not a valid zip file.
+// Threads: several may call Read at once. Failure: NOT_FOUND, PERMISSION_DENIED, DATA_LOSS for
+// anything that is not a valid zip file, or UNIMPLEMENTED for an unknown compression.
 class ZipArchive {
  public:
   static absl::StatusOr<ZipArchive> Open(const std::string& path);

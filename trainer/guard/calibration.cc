@@ -56,7 +56,7 @@ Measured Measure(TrainingSession& session, const TrainingState& from, PrecisionM
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() +
         (IsReducedPrecision(mode) ? session.faults().Delay(step) : 0);
     if (metrics.skipped && measured.losses.empty() && ++search < kMaxSearch) {
-      // Repeat the batch at the lower scale because FP32 saw it too.
+      // Repeat the batch at the lower scale, so that its loss is compared with that of FP32.
       TrainingState again = from;
       again.scaler = session.scaler_state();
       Require(session.PutState(again, mode), training::v1::FAILURE_CAUSE_INTERNAL);

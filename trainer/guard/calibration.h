@@ -16,8 +16,8 @@ struct Calibration {
 
 // AUTO: runs a few steps in FP32 and in each of `modes`, on the job's own model and data and from
 // the same state. Chooses the fastest mode whose loss agrees with FP32's (within 5 %) and that
-// overflows in at most 5 % of its steps once its scale has adapted. Restores everything, so the run
-// is unaffected. Requires that every step has been read.
+// overflows in at most 5 % of its steps once its scale has adapted, if it is 5 % faster than FP32.
+// Restores all but the mode, which is then the chosen one. Requires that every step has been read.
 Calibration Calibrate(TrainingSession& session,
                       const std::vector<training::v1::PrecisionMode>& modes, int steps);
 

@@ -10,8 +10,8 @@
 namespace genesis {
 
 // A `NonFiniteTrace` records, while it lives, the first operator observed by an OperatorWatch that
-// turned finite inputs into an output that is not finite. The module is identified by the parameter
-// that this operator, or the one before it, used.
+// turned finite inputs into an output that is not finite. The module is identified by the last
+// parameter that this operator or an earlier one used.
 //
 // Owner: a scope. Threads: as OperatorWatch. Failure: none; reading the numbers waits for the
 // device.

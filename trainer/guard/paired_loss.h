@@ -18,8 +18,8 @@ namespace genesis {
 // Owner: the precision guard; the ranks outlive it. Threads: one. Failure: exceptions of LibTorch.
 class PairedLossReading {
  public:
-  // `losses` is float64 [2] on the device, the reduced format's and FP32's; undefined on all ranks
-  // but the first, which get its result.
+  // `losses` is float64 [2] on the device, the reduced format's and FP32's; undefined except on
+  // rank 0, whose result the other ranks get.
   PairedLossReading(const torch::Tensor& losses, double rounding_error, RankGroup& ranks);
 
   PairedLoss Read() const;

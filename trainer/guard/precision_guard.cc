@@ -17,12 +17,12 @@ namespace {
 using training::v1::PrecisionMode;
 using training::v1::StartJob;
 
-// Maximum number of bad batches in a row that are skipped. More are not an accident.
+// Number of successive bad batches that cannot be an accident; the last one is not skipped.
 constexpr int64_t kMaxNonFiniteInRow = 10;
 // Maximum number of steps between states for a rewind, if no checkpoint is nearer.
 constexpr int64_t kGoodStateSteps = 500;
 
-// Returns the curve from the daemon, or from the file that the job names.
+// Returns the curve of the file that the job names, otherwise the curve from the daemon.
 Baseline ReadBaseline(const StartJob& start) {
   const std::string& file = start.spec().precision().baseline_file();
   if (file.empty()) return Baseline(start.baseline());

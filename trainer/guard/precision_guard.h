@@ -34,9 +34,9 @@ struct StepCost {
 
 // A `PrecisionGuard` checks every finished step of a run: it diagnoses non-finite steps, runs the
 // watchdog, and decides on and applies changes of precision. A step that was not finite changed no
-// weights, so most changes lose nothing; only a diverged loss rewinds to the last good state.
+// weights, so most changes lose nothing; only divergence rewinds to the last good state.
 //
-// Owner: the run. Threads: one. Failure: RunFailure if there is no fallback left.
+// Owner: the run. Threads: one. Failure: RunFailure without a fallback, or for bad data.
 class PrecisionGuard {
  public:
   // The baseline is the file that the job names, or the daemon's curve, which may be empty.
@@ -72,8 +72,8 @@ class PrecisionGuard {
   // `loss` is the held-out loss after a step.
   void NoteHeldOut(int64_t step, double loss) { watchdog_.AddHeldOut(step, loss); }
 
-  // Keeps a state for a rewind, unless the loss is already suspicious. The thread that writes the
-  // state to a file shares it. In FP32 none is kept, because there is no fallback.
+  // Keeps a state for a rewind. If the loss is already suspicious, an earlier state stays instead.
+  // The writer of checkpoints shares the state. In FP32, without a fallback, none is kept.
   void KeepGoodState(std::shared_ptr<const TrainingState> state) {
     if (!reduced()) {
       good_ = nullptr;

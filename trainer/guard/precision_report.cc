@@ -20,7 +20,7 @@
 namespace genesis {
 namespace {
 
-// Returns whether an operator computes nothing, so that its output has the format of its input.
+// Returns whether an operator computes nothing, so that the format of its output means nothing.
 bool IsBookkeeping(const std::string& name) {
   static const auto* const names = new std::set<std::string>{"aten::to",
                                                              "aten::_to_copy",

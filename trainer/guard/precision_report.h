@@ -9,9 +9,9 @@
 
 namespace genesis {
 
-// Reports what a mode means on this machine and for this model. Runs one forward pass of a batch of
-// the job's size under an observer of operators, so the lists contain the operators that actually
-// ran. Leaves model and random generators unchanged.
+// Reports what a mode means on this machine and for this model. With autocast, runs one forward
+// pass of a batch of the job's size under an observer of operators, so the lists contain the
+// operators that actually ran. Leaves model and random generators unchanged.
 training::v1::PrecisionReport ReportPrecision(TrainingSession& session,
                                               const training::v1::DeviceInfo& device);
 

@@ -43,7 +43,7 @@ float Softmax(float* scores, int64_t keys, int64_t seen, T* weights) {
   BySixteen(seen, [&](int64_t i, int64_t count) {
     const Floats power = avx512::Exp(LoadUpTo(scores + i, count, kLeast) - largest);
     StoreUpTo(power, scores + i, count);
-    sums += power;  // 0 beyond the last score: e^-infinity.
+    sums += power;  // Almost 0 beyond the last score.
   });
   float sum = 0;
   for (int64_t lane = 0; lane < kLanes; ++lane) sum += sums[lane];
@@ -81,8 +81,8 @@ namespace {
 constexpr int64_t kScoresAtOnce = int64_t{1} << 19;
 // Minimum size. For smaller products, LibTorch is faster than oneDNN's setup.
 constexpr int64_t kFewestAttentionMultiplications = int64_t{1} << 23;
-// Minimum multiplications of one head's product for BF16 in oneDNN, against LibTorch's two
-// products per head forward and five backward. For a smaller one, MKL in FP32 is faster than
+// Minimum multiplications of a product in LibTorch's BF16 kernel, which calls oneDNN for two
+// products per head forward and five backward. For smaller ones, MKL in FP32 is faster than
 // oneDNN's setup.
 constexpr int64_t kFewestBf16Multiplications = int64_t{1} << 17;
 // Minimum number of queries per thread.

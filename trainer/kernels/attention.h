@@ -12,8 +12,8 @@ namespace genesis {
 // query's sum of exponentials [B, H, T] for the backward. The backward returns the gradients of
 // query, key and value from the gradient of the output.
 //
-// LibTorch's kernels compute hundreds of products of 32 rows each, one call at a time. These
-// compute two products forward and five backward with oneDNN, for all heads that fit the
+// LibTorch's kernels compute hundreds of products of 32 rows each, one call at a time. The kernels
+// here compute two products forward and five backward with oneDNN, for all heads that fit the
 // processor's cache at once (equations as in Dao et al., 2022, appendix B.2), up to three times as
 // fast. Scores are FP32 even for BF16, because rounded ones would be wrong by several percent. Used
 // if MultipliesByOneDnn. LibTorch's kernels handle masks, dropout, other types, tiny sizes, and

@@ -72,7 +72,7 @@ GENESIS_INLINE void SumTaps(const Tile& tile, const Geometry& by, const float* t
   for (int i = 0; i < kCount; ++i) Store(sums[i], to + i * kLanes);
 }
 
-// Copies a row of a tile back to a map.
+// Copies the sums of a row to a map.
 GENESIS_INLINE void CopyBack(const float* sums, const Map& out, int64_t channels, int64_t count,
                              float* to) {
   const int64_t next = out.strides[3];
@@ -109,8 +109,8 @@ void Convolve(const Map& map, const Geometry& by, const Band& band, const float*
   }
 }
 
-// Adds products along a row to the sums of kTaps positions of the kernel, kAtOnce positions at a
-// time. Each position has a separate sum to hide the latency of the addition.
+// Adds products along a row to the sums of kTaps positions of the kernel, kAtOnce columns at a
+// time. Each of these columns has a separate sum to hide the latency of the addition.
 template <int kTaps, int kAtOnce>
 GENESIS_INLINE void AddRow(const float* gradient, const float* input, int64_t width, int64_t stride,
                            int64_t dilation, float* to) {

@@ -13,9 +13,9 @@ namespace genesis {
 // [C], from the output's gradient, and `mean` and `rstd` [N, groups] of the forward pass.
 //
 // For FP32 and BF16 maps in channels_last whose channels are a multiple of 16; sums are in FP32.
-// LibTorch sums by group, without vector instructions if a group is narrower than a vector. This
-// one sums by channel and then channels to groups, so no width of a group is slow. The result does
-// not depend on the number of threads. All other inputs are left to LibTorch.
+// LibTorch sums by group, without vector instructions if a group is narrower than a vector. The
+// kernel here sums by channel and then channels to groups, so no width of a group is slow. The
+// result does not depend on the number of threads. All other inputs are left to LibTorch.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> GroupNormGradient(
     const at::Tensor& gradient, const at::Tensor& input, const at::Tensor& mean,
     const at::Tensor& rstd, const std::optional<at::Tensor>& weight, int64_t count,

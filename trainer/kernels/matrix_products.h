@@ -12,9 +12,9 @@ inline constexpr int64_t kLeastOneDnnSide = 128;
 
 // aten::mm, addmm, bmm and baddbmm, and their out variants.
 //
-// FP32 matrices on the CPU use oneDNN if MultipliesByOneDnn. BF16 matrices are multiplied in FP32
-// and rounded once if MultipliesBf16InFp32 (own_kernels.h). Products too small for oneDNN, and all
-// other kinds, are left to LibTorch.
+// Two FP32 matrices on the CPU are multiplied by oneDNN if MultipliesByOneDnn. BF16 ones are
+// multiplied in FP32 and rounded once if MultipliesBf16InFp32 (own_kernels.h). Products too small
+// for oneDNN, and all other kinds, are left to LibTorch.
 at::Tensor Multiply(const at::Tensor& left, const at::Tensor& right);
 at::Tensor& MultiplyTo(const at::Tensor& left, const at::Tensor& right, at::Tensor& out);
 at::Tensor MultiplyAndAdd(const at::Tensor& addend, const at::Tensor& left, const at::Tensor& right,

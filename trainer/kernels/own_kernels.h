@@ -10,9 +10,9 @@ absl::StatusOr<bool> OwnKernelsWanted(const Environment& environment);
 
 // Makes this process use the kernels of this folder for all callers: built-in models, graphs,
 // autograd, compiled steps. The processor determines which: activations, norms and the gradient of
-// group norm if HasAvx512, and then, except on Intel, FP32 products and long attention; dropout
+// group norm if HasAvx512, and then, except on Intel, FP32 products and larger attention; dropout
 // masks if HasAvx2, except on Intel; depthwise convolutions of compiled steps if HasAvx2; BF16
-// products and convolutions in FP32 if those are faster; short attention in BF16 always. Unsuitable
+// products and convolutions in FP32 if those are faster; tiny attention in BF16 always. Unsuitable
 // shapes, layouts and types are left to LibTorch. Call at most once, before any thread computes.
 void UseOwnKernels();
 

@@ -3,7 +3,7 @@
 namespace genesis {
 namespace {
 
-// torch.nn.utils.clip_grad_norm_ adds it to the norm before it divides.
+// torch.nn.utils.clip_grad_norm_ adds this number to the norm before dividing by the norm.
 constexpr double kClipEpsilon = 1e-6;
 
 }  // namespace

@@ -138,8 +138,8 @@ void Optimizer::StepAdam(Group& group, const std::vector<at::Tensor>& gradients,
 void Optimizer::StepSgd(Group& group, const std::vector<at::Tensor>& gradients,
                         const RateFactor& rate_factor, const at::Tensor& grad_scale,
                         const at::Tensor& found_inf) {
-  // The buffers begin at zero, so the kernel's later steps equal torch's first step (momentum * 0 +
-  // gradient). A skipped first step therefore needs no special case.
+  // The buffers begin at zero, so the kernel's formula for later steps also gives torch's first
+  // step (momentum * 0 + gradient). A skipped first step therefore needs no special case.
   constexpr bool kFirstStep = false;
   const auto update = [&](const auto& rate) {
     at::_fused_sgd_(group.masters, gradients, group.first, group.weight_decay, settings_.momentum,

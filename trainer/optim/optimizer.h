@@ -50,8 +50,8 @@ class Optimizer {
   // Performs one update from one gradient per parameter. Like torch's optimizers, it skips a
   // parameter whose gradient is undefined, including its state and weight decay. First divides the
   // gradients of a group by its entry in `grad_scales`, in place unless a gradient and its
-  // parameter differ in memory order.
-  // `found_inf` is exactly 1 to skip the update, otherwise 0. Both are float32, without dimensions.
+  // parameter differ in memory order. `found_inf` is exactly 1 to skip the update, otherwise 0. It
+  // and the scales are float32, without dimensions.
   void Step(const std::vector<at::Tensor>& gradients, const RateFactor& rate_factor,
             const std::vector<at::Tensor>& grad_scales, const at::Tensor& found_inf);
 

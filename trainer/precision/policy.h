@@ -62,8 +62,8 @@ class PrecisionPolicy {
 // Returns the modes that gate and device allow for a job, as determined by the daemon.
 std::vector<training::v1::PrecisionMode> AllowedModes(const training::v1::StartJob& start);
 
-// Restricts a job to the modes that its model supports, and to FP32 if its initial mode is not
-// supported.
+// Restricts a job to the modes that its model supports. If its initial mode is not among them, sets
+// that to FP32.
 void KeepModes(training::v1::StartJob& start,
                const std::function<bool(training::v1::PrecisionMode)>& supports);
 

@@ -116,7 +116,7 @@ class Watchdog {
   std::string Figures() const;
   // Returns the logarithm of a step's loss divided by the baseline's.
   double Difference(const Step& step) const;
-  // Returns whether the held-out loss was as good as FP32's after half of these steps.
+  // Returns whether a held-out loss in the second half of these steps was as good as FP32's.
   bool HeldOutIsFine(int64_t step, int64_t steps) const;
 
   Baseline baseline_;

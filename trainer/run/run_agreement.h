@@ -18,7 +18,7 @@ class RunAgreement {
  public:
   RunAgreement(RunControl& control, RankGroup& ranks) : control_(control), ranks_(ranks) {}
 
-  // Throws RunFailure unless all ranks resume from the same step.
+  // Throws RunFailure if this rank resumes from another step than rank 0.
   void Begin(int64_t step) const;
   // Sends this rank's flags. Call before each step; `seconds` is the time of the previous step.
   void Tell(bool time_is_up, double seconds);

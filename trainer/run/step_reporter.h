@@ -33,8 +33,8 @@ class StepReporter {
   // `progress` is the progress of earlier attempts.
   StepReporter(RunObserver& observer, const training::v1::Progress& progress, Options options);
 
-  // Fills in `record.samples`. `next_loss_scale` is the scale after the step, `baseline_loss` the
-  // loss of FP32 at the step, or 0 if unknown.
+  // Fills in `record.samples`. `next_loss_scale` is the scale after the step, `baseline_loss` is
+  // Watchdog::baseline_loss, 0 if unknown.
   void Add(StepRecord record, double next_loss_scale, double baseline_loss, double seconds);
   // Returns the run to an earlier step, at which its progress was `progress`. The time spent since
   // then still counts.

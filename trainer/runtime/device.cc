@@ -33,7 +33,7 @@ std::string ProcessorName() {
   return "CPU";
 }
 
-// Returns the memory of the machine, or the limit of the control group.
+// Returns the memory of the machine, or the limit of the control group if that is lower.
 int64_t HostMemory() {
   int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   std::ifstream limit("/sys/fs/cgroup/memory.max");

@@ -11,8 +11,8 @@ namespace genesis {
 // An `IdleThreads` controls how the OpenMP threads wait for their next piece of work, some hundred
 // times a step. Spinning threads (GOMP_SPINCOUNT) resume immediately, but take the processor from
 // others, perhaps from the one that they wait for: next to one busy program a step took five times
-// as long. So they spin while this thread hardly waits for a processor, and sleep immediately while
-// it does.
+// as long. So they spin while the training thread rarely waits for a processor; otherwise they
+// sleep immediately.
 //
 // libgomp reads its settings once, but never spins while it has more threads than processors. A
 // team of additional threads that only sleep is therefore the switch.

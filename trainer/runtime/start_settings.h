@@ -10,8 +10,8 @@ struct StartSetting {
   const char* value;
 };
 
-// libgomp: threads sleep immediately if there are more than processors, otherwise after some
-// milliseconds, as is its default. See IdleThreads.
+// libgomp: threads sleep immediately if there are more threads than processors, otherwise after
+// some milliseconds, as is its default. See IdleThreads.
 inline constexpr StartSetting kSleep = {"OMP_WAIT_POLICY", "PASSIVE"};
 inline constexpr StartSetting kSpins = {"GOMP_SPINCOUNT", "300000"};
 // glibc: malloc requests large pages (madvise) if the machine grants them on request, so that

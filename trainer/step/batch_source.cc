@@ -165,7 +165,7 @@ void BatchSource::Seek(const SamplerPosition& position) {
 }
 
 void BatchSource::Reprioritize(const torch::Tensor& losses) {
-  // Sync: the next draw depends on it. This is the cost of prioritized sampling on a GPU.
+  // Sync: the next draw depends on these losses. This is the cost of prioritized sampling on a GPU.
   const torch::Tensor host = losses.to(at::kCPU, at::kFloat).contiguous();
   prioritized_->Update(drawn_, {host.const_data_ptr<float>(), drawn_.size()});
 }

@@ -13,13 +13,13 @@ namespace genesis {
 
 // The results that a step leaves on the device.
 struct StepResults {
-  torch::Tensor metrics;         // float32 [5]: see TrainStep.
+  torch::Tensor metrics;         // float32 [5]: see TrainStep::Make.
   torch::Tensor gradient_norms;  // float32 [parameters], scaled.
 };
 
-// A whole step as a CUDA graph. Forward, backward and update of every micro-batch read their inputs
-// from fixed memory that the next batches are copied into, so one launch replaces some hundred
-// (PyTorch: torch.cuda.graphs.make_graphed_callables, "whole-network capture").
+// A whole step as a CUDA graph. Forward and backward of every micro-batch, and the update, read
+// their inputs from fixed memory that the next batches are copied into, so one launch replaces some
+// hundred (PyTorch: torch.cuda.graphs.make_graphed_callables, "whole-network capture").
 //
 // Owner: the train step. Threads: one. Failure: exceptions of LibTorch.
 class CapturedStep {

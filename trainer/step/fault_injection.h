@@ -20,8 +20,8 @@ class FaultInjection {
   explicit FaultInjection(const training::v1::JobSpec& spec)
       : list_(spec.rehearsals().begin(), spec.rehearsals().end()) {}
 
-  // NAN: sets a value of the first floating-point field. POISON: adds noise to all of them if the
-  // step is in `reduced` precision. Returns whether one applied.
+  // NAN: sets a value of the first floating-point field. POISON, if the step is `reduced`: adds
+  // noise to every such field in a quarter of the examples. Returns whether one applied.
   bool SpoilBatch(int64_t step, int64_t micro_batch, bool reduced, Batch& batch) const;
   // SPIKE: returns the factor of the loss, and with it of every gradient; 1 if none applies.
   double LossFactor(int64_t step, int64_t micro_batch) const;

@@ -15,7 +15,7 @@ namespace genesis {
 
 // A `GradientExchange` moves the gradients of one of several ranks from the model to the reducer:
 // each as soon as the last backward pass of a step has computed it, or all after a joint graph.
-// Micro-batches before the last exchange nothing (DistributedDataParallel.no_sync).
+// Micro-batches before the last one exchange nothing (DistributedDataParallel.no_sync).
 //
 // Owner: the train step; the other objects outlive it. Threads: one. Failure: exceptions of
 // LibTorch, RunFailure of the ranks.

@@ -19,7 +19,7 @@ class LossAndGradients {
  public:
   explicit LossAndGradients(Model& model);
 
-  // Sets the format of the next micro-batches. `compiled` is null for eager and outlives its use.
+  // Sets the format of the next micro-batches. `compiled` may be null, and outlives its use.
   void Use(std::optional<torch::ScalarType> autocast, CompiledStep* compiled);
 
   struct Share {

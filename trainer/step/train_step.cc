@@ -116,8 +116,8 @@ StepResults TrainStep::Make(int64_t step, const NextBatch& next, bool captured) 
   torch::Tensor loss = AccumulateGradients(step, next);
   // Once other ranks have this rank's gradients, they update the weights that are being copied.
   if (parts_.shards != nullptr && parts_.shards->together()) AwaitCopy();
-  // Sync: with several ranks the hosts wait for each other here, unless NCCL exchanges gradients on
-  // the device.
+  // Sync: with several ranks the hosts wait for each other here, and for the device unless NCCL
+  // exchanges gradients on it.
   if (exchange_) {
     loss = exchange_->Finish(loss, captured);
     if (parts_.source.prioritized()) Reprioritize();

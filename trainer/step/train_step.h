@@ -73,10 +73,10 @@ struct StepEvidence {
 
 // One optimizer step, in order: forward and backward of the micro-batches, means over the ranks if
 // there are several, global norm, finite test, clip and unscale folded into one factor, fused
-// optimizer, average, scale update, and restored buffers if the update was skipped. Run never waits
-// for the device; the metrics of a step are read while the next one runs. If the device supports
-// capture (TrainStepOptions.graphs), a step of the same operations is captured once and then
-// replayed.
+// optimizer, average, scale update, and restored buffers if the update was skipped. Run waits for
+// the device only to send gradients through the host or to set priorities; the metrics of a step
+// are read while the next one runs. If the device supports capture (TrainStepOptions.graphs), a
+// step of the same operations is captured once and then replayed.
 //
 // Owner: the run. Threads: one. Failure: exceptions of LibTorch, RunFailure from the source.
 class TrainStep {

@@ -79,8 +79,8 @@ ParameterGroups Groups(const JobSpec& spec, const Model& model) {
   return *std::move(groups);
 }
 
-// Returns whether the ranks may shard the optimizer and share one copy of the weights. They may not
-// if the job compares their copies.
+// Returns whether the ranks may shard the optimizer and share one copy of the weights. By default
+// they may not if the job compares their copies.
 bool MayShard(const training::v1::DistributedSpec& spec) {
   return spec.has_shard_optimizer_state() ? spec.shard_optimizer_state()
                                           : spec.weight_check_every_steps() == 0;
@@ -368,7 +368,7 @@ absl::Status TrainingSession::PutState(const TrainingState& state, PrecisionMode
   if (average_) average_->LoadState(Tensors(state.ema));
   SetMode(mode);
   if (state.scaler) {
-    // Restored in every mode, because a promotion may return to one that scales the loss.
+    // Restored in every mode, because SetMode may keep the scale and checkpoints hold it.
     if (!scaler_) scaler_.emplace(ScalerOptions(spec_.precision()), device_);
     scaler_->LoadState(*state.scaler);
   }

@@ -111,8 +111,8 @@ class TrainingSession {
   // runs.
   TrainingState BeginState(RunPosition position);
 
-  // INVALID_ARGUMENT, with nothing changed, if `state` is of another model. The next steps run in
-  // `mode`, regardless of the mode of the state. Requires that every step has been read.
+  // INVALID_ARGUMENT, with nothing changed, if `state` does not fit model and optimizer. The next
+  // steps run in `mode`, whatever the mode of the state. Requires that every step has been read.
   absl::Status PutState(const TrainingState& state, training::v1::PrecisionMode mode);
 
  private:

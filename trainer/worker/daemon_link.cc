@@ -87,8 +87,8 @@ std::string OwnVeto(const std::string& host) {
   return gate.enabled ? "" : gate.reason + " on " + host;
 }
 
-// Returns the name of a worker that the daemon has not named. `begin` distinguishes it from a later
-// process with the same PID, and from this process before it lost a daemon.
+// Returns the name of a worker that the daemon has not named. `begin` distinguishes the worker from
+// a later process with the same PID, and from earlier attachments of this process.
 std::string OwnName(int64_t begin) {
   return HostName() + "-" + std::to_string(getpid()) + "-" + std::to_string(begin);
 }
@@ -112,8 +112,8 @@ AttachRequest Hello(const DaemonToServe& daemon, const std::string& own_name,
   return request;
 }
 
-// One stream to the daemon. The sender's thread writes (before it starts, the thread that sends
-// Hello); the link's thread reads.
+// One stream to the daemon. The sender's thread writes (before it is attached, the thread that
+// sends Hello); the reader's thread reads.
 struct Connection {
   explicit Connection(const std::shared_ptr<grpc::Channel>& channel)
       : stub(WorkerService::NewStub(channel)), stream(stub->Attach(&context)) {}
@@ -437,8 +437,8 @@ class Attachment {
   EventSender sender_;
   const std::shared_ptr<RankStoreClient> store_;
   std::thread abandoned_;  // Used by the reader's thread until joined.
-  // Used only by the reader's thread: why the newest stream ended, when it began, how long to wait
-  // before the next.
+  // Used by the reader's thread while it runs: why the newest stream ended, when it began, how long
+  // to wait before the next.
   std::string problem_;
   grpc::StatusCode last_ = grpc::StatusCode::OK;
   absl::Time stream_begin_ = SteadyNow();

@@ -10,7 +10,7 @@ namespace genesis {
 // The daemon that a worker serves, and how the worker identifies itself there.
 struct DaemonToServe {
   DaemonAddress address;  // "unix:/path", or "HOST:PORT" with credentials.
-  // The name that the daemon gave this process; empty if it did not start it.
+  // The name that the daemon gave this process; empty if the daemon did not start the process.
   std::string worker_id;
   // The daemon's checkpoint folder as this host sees it; for a worker without worker_id.
   std::string checkpoint_dir;
@@ -28,8 +28,8 @@ struct DaemonToServe {
 //   kUsage    the address or its credentials cannot be used;
 //   kFailure  the daemon cannot be reached, or refuses the worker, or was lost for longer than the
 //             job's patience; with a reservation, for ten minutes before there was a job.
-// SIGTERM and SIGINT stop a job with a checkpoint. Call it after WarmUp; signals must be blocked
-// (see termination.h).
+// SIGTERM and SIGINT stop a job with a checkpoint. Call RunAttached after WarmUp; signals must be
+// blocked (see termination.h).
 int RunAttached(const DaemonToServe& daemon, const training::v1::DeviceInfo& device);
 
 }  // namespace genesis

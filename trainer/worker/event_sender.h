@@ -14,8 +14,8 @@ namespace genesis {
 
 // A queue whose background thread sends a worker's events in order, so that training never waits
 // for the daemon. While the daemon is slow or away, reports of steps are merged and log lines
-// beyond the bound dropped. Other events are numbered and kept until the daemon acknowledges them;
-// a new stream resends them until then. All texts are bounded and sanitized here.
+// beyond the bound dropped. Most other events are numbered and kept until the daemon acknowledges
+// them; a new stream resends them until then. All texts are bounded and sanitized here.
 //
 // Owner: RunAttached. Threads: any. Failure: a failed write detaches; its event is kept.
 class EventSender {
@@ -67,7 +67,7 @@ class EventSender {
   std::thread thread_;  // Last, because it uses the other members.
 };
 
-// Adds the counters of `newer` to `steps`, appends its step times, and sets its progress.
+// Adds the counters and times of `newer` to `steps`, and takes all else from `newer`.
 void MergeSteps(const training::v1::Steps& newer, training::v1::Steps& steps);
 
 }  // namespace genesis

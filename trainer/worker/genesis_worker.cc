@@ -158,7 +158,7 @@ std::string ParseFlags(const std::vector<std::string>& arguments, Flags& flags) 
   return "";
 }
 
-// An empty environment, because only a process with `--spec` is one of several ranks.
+// An empty environment, because a launcher starts only processes with `--spec` as ranks.
 std::optional<std::string> NoVariables(const std::string& /*name*/) { return std::nullopt; }
 
 int Main(int argc, char** argv) {

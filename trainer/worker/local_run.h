@@ -30,8 +30,8 @@ int RunLocal(const LocalRunOptions& options, const RankPlace& place,
              const training::v1::DeviceInfo& device);
 
 // Prints as JSON the step of the job in each mode that the job could reach on this device with
-// reduced precision allowed: {"steps": [{"mode", "key", "text"}], "refused": "..."}, with key and
-// text of StepDescription. Without steps, "refused" is why they cannot be compiled. Trains nothing.
+// reduced precision allowed: {"steps": [{"mode", "key", "text"}]}, with key and text of
+// StepDescription, or "refused", the reason, instead of both. Trains nothing.
 int RunDescribeStep(const LocalRunOptions& options, const training::v1::DeviceInfo& device);
 
 }  // namespace genesis

@@ -18,7 +18,7 @@ using training::v1::Finished;
 // Maximum number of lines in Failure.log_tail.
 constexpr size_t kLogTailLines = 50;
 constexpr size_t kMaxLoggedBytes = size_t{64} * 1024;
-// Pause between two reports of a rank other than rank 0, whose reports are not merged.
+// Minimum time between reports of a rank other than rank 0; those in between are dropped.
 constexpr absl::Duration kRankStepsPause = absl::Seconds(1);
 
 }  // namespace

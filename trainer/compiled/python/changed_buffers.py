@@ -15,7 +15,7 @@ def is_gathered(node):
 
 
 def write_after_reading():
-    """Makes inductor write to a buffer only after all reads of its rows, such as the codebook of a VQ-VAE.
+    """Makes inductor write to a buffer, such as the codebook of a VQ-VAE, only after all reads of its rows.
 
     Inductor of torch 2.11 fuses both into one CPU kernel that writes first. The write becomes a separate operator here."""
     inline = lowering.lowerings[aten.copy_.default]

@@ -110,7 +110,7 @@ def example_inputs(twin, description, integers):
     """Returns the inputs of a step: the scale, weights near the initial ones, and a batch.
 
     No weight and no floating-point field is zero. Fields with lengths, indices or labels come from the dataset (`integers`, by field name),
-    because random numbers would be invalid. Others are random numbers from 0 to 1."""
+    because random numbers would be invalid. Floating-point fields are random numbers from 0 to 1."""
     torch.manual_seed(1)
     tensors = {**dict(twin.named_parameters()), **dict(twin.named_buffers())}
     inputs = [torch.ones(())]

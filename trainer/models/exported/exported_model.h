@@ -42,7 +42,7 @@ class ExportedModel : public Model {
   std::vector<std::string> without_gradient() const override;
   std::vector<std::pair<std::string, int64_t>> versions() const override { return file_.versions; }
   void To(torch::Device device) override;
-  // Backward of this loss applies no loss scale, so it serves only to recompute steps.
+  // Gradients of this loss are computed without a loss scale, so it serves only to recompute steps.
   torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) override;
   bool supports(training::v1::PrecisionMode mode) const override;
   bool has_joint_graph() const override { return true; }
