@@ -78,7 +78,7 @@ def loop(module, arrays, loss, mode, device):
     data = {name: torch.tensor(array).to(device) for name, array in arrays.items()}
     torch.manual_seed(SEED)
     losses = []
-    # oneDNN's BF16 LSTM fails on a processor without AVX-512. ATen's does not, and a graph uses that.
+    # oneDNN's BF16 LSTM fails on a processor without AVX-512. ATen's does not, and a graph uses ATen's.
     recurrent = any(isinstance(part, torch.nn.RNNBase) for part in module.modules())
     for _ in range(STEPS):
         chosen = next(order).to(device)

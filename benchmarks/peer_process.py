@@ -73,7 +73,7 @@ def handler(arguments):
 
 def main():
     torch.set_num_threads(int(sys.argv[1]))
-    # Frameworks print to standard output, so responses use a copy of it, and it is redirected to standard error.
+    # Frameworks print to standard output, so responses use a copy of standard output, which itself is redirected to standard error.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     handle = handler(sys.argv[2:])

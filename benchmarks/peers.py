@@ -32,7 +32,7 @@ TOLERANCE = {"FP32": 2e-3, "TF32": 1e-2, "MIXED_FP16": 5e-2, "MIXED_BF16": 5e-2}
 # Number of steps whose mean is compared in mixed precision. Rounding separates single steps long before it changes the course of the
 # losses.
 STEPS_OF_MEAN = {"MIXED_FP16": 32, "MIXED_BF16": 32}
-# One thread, where genesis-worker takes one by itself however many there are (trainer/runtime/threads.h).
+# For these, genesis-worker uses one thread however many there are (trainer/runtime/threads.h), so peers use one too.
 ONE_THREAD = ("world_model small", "exported")
 FEWEST_STEPS, MOST_STEPS = 6, 3000
 
@@ -262,7 +262,7 @@ def plot(found, mode):
 
 def run(words):
     options = arguments(words)
-    # Fails now if it is missing, and not after an hour.
+    # Fails now if the peers' Python is missing, and not after an hour.
     sides.python_of_peers()
     worker = sides.worker()
     found = None

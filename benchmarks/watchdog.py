@@ -160,7 +160,7 @@ def sustained(losses, healthy, excess, after):
     """Returns the first step after `after` at which the mean of 200 steps exceeds that of the healthy run, and so does the mean of the next
     200 steps; None if there is none.
 
-    The mean of 50 steps exceeds it by noise. So does the mean of 200 steps in hundreds of tests of a run, so both means must exceed it."""
+    By noise alone, a mean of 50 steps exceeds the healthy one, and among hundreds of tests, a mean of 200 does too. So both means must."""
     steps = sorted(set(losses) & set(healthy))
     length = 4 * WINDOW
 
