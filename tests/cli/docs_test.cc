@@ -61,7 +61,7 @@ void ExpectNamed(const google::protobuf::Descriptor& type, const std::string& te
 
 TEST(JobFilePageTest, NamesEveryKeyAndShowsItsDefault) {
   const std::string block = YamlBlocks(ReadPage("job_file.md")).at(1);
-  // For other kinds of models and data, and for rehearsals, it refers to these pages.
+  // For other kinds of models and data, and for rehearsals, job_file.md refers to these pages.
   ExpectNamed(*JobSpec::descriptor(),
               absl::StrCat(block, ReadPage("models.md"), ReadPage("data.md"),
                            ReadPage("mixed_precision.md")));

@@ -185,7 +185,7 @@ TEST(DoctorStorageTest, NotesAFileSystemThatDoesNotLast) {
 
 class DoctorPortsTest : public testing::Test {
  protected:
-  // Opens a listener, which belongs to another program or to the daemon.
+  // Opens a listener, which stands for that of another program or of the daemon.
   DoctorPortsTest() : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in address = {};
     address.sin_family = AF_INET;

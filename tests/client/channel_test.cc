@@ -35,7 +35,7 @@ TEST(OpenChannelTest, RefusesWhatCannotBeMeant) {
   EXPECT_EQ(fault(address), "--tls-ca: /nowhere/ca.pem: no such file; check the path");
 }
 
-// A server on a unix socket with that name, in its own folder.
+// A server on a unix socket with the given name, in its own folder.
 class UnixServer {
  public:
   explicit UnixServer(const std::string& name) : path_(temp_.path() + "/" + name) {

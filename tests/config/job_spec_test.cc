@@ -44,7 +44,7 @@ TEST(JobSpecDefaultsTest, TheBatchSizeOfAnExportedModuleIsLeftToTheWorker) {
   EXPECT_EQ(WithDefaults(spec, LossScaleSettings()).training().gradient_accumulation_steps(), 1);
   spec.mutable_training()->set_batch_size(24);
   EXPECT_EQ(WithDefaults(spec, LossScaleSettings()).training().batch_size(), 24);
-  // If the batch may shrink, its size is filled in at the start.
+  // If the batch may shrink, the worker cannot choose its size, so the default is filled in.
   spec.mutable_training()->clear_batch_size();
   spec.mutable_scheduling()->set_shrink_on_out_of_memory(true);
   EXPECT_EQ(WithDefaults(spec, LossScaleSettings()).training().batch_size(), 128);

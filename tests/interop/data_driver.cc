@@ -4,7 +4,7 @@
 //                             (name, type, shape), statistics, priorities; writes every field of
 //                             every example to OUT, field by field
 //   data_driver --draw JOB    prints examples and weights of 20 batches of the job's prioritized
-//                             sampling, one per line; each batch multiplies its priorities by 1.5
+//                             sampling, one per line; multiplies the priorities of each by 1.5
 //   data_driver --write OUT   writes a .safetensors file with every element type
 #include <fstream>
 #include <iostream>

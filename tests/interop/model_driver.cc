@@ -8,8 +8,8 @@
 //   pure_bf16/      loss with parameters converted to BF16
 //   metrics/        the results of Evaluate
 //   tied.txt        pairs of names
-// Each of these is a folder with index.txt, one "number type name size..." per line, and raw
-// little-endian elements in <number>.bin. Exits 1 with a message if the model cannot be built.
+// Each name that ends in / is a folder with index.txt, one "number type name size..." per line, and
+// raw little-endian elements in <number>.bin. Exits 1 with a message if the model cannot be built.
 #include <cstdio>
 #include <fstream>
 #include <iostream>

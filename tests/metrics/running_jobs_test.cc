@@ -30,7 +30,7 @@ training::v1::Steps Beside(double baseline, double divergence) {
   return steps;
 }
 
-// Regression: the loss of an FP32 job was shown with the baseline of a BF16 job, 46 times less.
+// Regression: the loss of an FP32 job was shown with the baseline of a BF16 job, a 46th of it.
 TEST(RunningJobsTest, LossAndBaselineAreOfOneJob) {
   RunningJobs jobs;
   jobs.NoteSteps("reduced", Beside(0.02, 0.013), PRECISION_MODE_MIXED_BF16);

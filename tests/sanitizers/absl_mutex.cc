@@ -1,9 +1,9 @@
 // absl::Mutex and absl::CondVar on top of POSIX threads, replacing those of the system's Abseil.
 //
 // ThreadSanitizer understands POSIX mutexes, even in uninstrumented libraries. Abseil's mutexes are
-// atomics and futexes in an uninstrumented library, so it sees neither them nor what they guard,
-// and would report each guarded member as a race. gRPC's own mutexes are Abseil's, too. This file
-// is only linked into builds with GENESIS_SANITIZE=thread.
+// atomics and futexes in an uninstrumented library, so ThreadSanitizer sees neither them nor what
+// they guard, and would report each guarded member as a race. gRPC's own mutexes are Abseil's, too.
+// This file is only linked into builds with GENESIS_SANITIZE=thread.
 
 #include <absl/synchronization/mutex.h>
 #include <absl/time/clock.h>
@@ -62,7 +62,7 @@ struct MutexState {
     return result == 0;
   }
 
-  // Requires the mutex. Wakes threads in Await, which re-evaluate when the mutex was held.
+  // Requires the mutex. Wakes threads in Await, which evaluate their conditions again.
   void WakeAwaiting() {
     if (awaiting > 0) Check(pthread_cond_broadcast(&released.condition));
   }

@@ -1,5 +1,5 @@
-// Options of ThreadSanitizer for every program in such a build, even without TSAN_OPTIONS. It looks
-// up these functions in the program, not in its libraries.
+// Options for every program in a build with ThreadSanitizer, even without TSAN_OPTIONS. It looks up
+// these functions in the program, not in its libraries.
 
 extern "C" const char* __tsan_default_options() {
   return "ignore_noninstrumented_modules=1 allocator_may_return_null=1";
@@ -13,7 +13,7 @@ extern "C" const char* __tsan_default_suppressions() {
       // are not suppressed.
       "race:libgrpc.so.29\n"
       "race:libtorch_cpu.so\n"
-      // Its reference counts are atomics in an uninstrumented library.
+      // The reference counts of absl::Status are atomics in an uninstrumented library.
       "race:libabsl_status.so.20220623\n"
       // BelowMost intentionally checks handles that gRPC may have closed, and compares the inode.
       "race:genesis::ConnectionAcceptor::BelowMost\n";

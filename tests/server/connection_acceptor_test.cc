@@ -27,7 +27,7 @@ class Tally {
     absl::MutexLock lock(&mutex_);
     taken_.push_back(fd);
   }
-  // Records the refusal, and returns once Release has been called.
+  // Records the refusal. After Hold, returns only once Release has been called.
   void Refuse(const std::string& reason) {
     absl::MutexLock lock(&mutex_);
     refused_.push_back(reason);

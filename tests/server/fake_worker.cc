@@ -48,7 +48,7 @@ class FakeWorker {
     AttachResponse command;
     if (!stream_->Read(&command)) return 0;
     start_ = command.start_job();
-    prctl(PR_SET_PDEATHSIG, 0);  // It may now outlive its daemon.
+    prctl(PR_SET_PDEATHSIG, 0);  // The worker may now outlive its daemon.
     Act();
     stream_->WritesDone();
     // Finish would wait forever while a command has not been read.

@@ -278,7 +278,7 @@ TEST_F(GangRulesTest, OneThatMayHaveFewerRanksBeginsWithThemAndGrows) {
   FinishRank("elastic", 0, Finished::OUTCOME_STOPPED);
   EXPECT_EQ(Get("elastic").ranks_size(), 3);
   EXPECT_EQ(Get("elastic").restarts(), 0);
-  // After it has lost a rank, it waits again before it continues with fewer ranks.
+  // After the job has lost a rank, it waits again before it continues with fewer ranks.
   Started("elastic");
   workers_.free = 2;
   FreeSlots("elastic");

@@ -214,7 +214,7 @@ TEST_F(ReservationTest, ItsWorkersServeOneJobAndTakeNoSlot) {
   ASSERT_THAT(others, SizeIs(1));
   EXPECT_EQ(others[0].worker.worker_id(), "n2-1") << "no other job gets them";
   EXPECT_THAT(ReserveGang(1), IsEmpty());
-  // The cluster may place both on one device, whatever memory the job needs.
+  // The cluster may place both workers on one device, whatever memory the job needs.
   const std::vector<WorkerLease> leases = ReserveSubmitted("genesis-1-x", 2);
   ASSERT_THAT(leases, SizeIs(2));
   EXPECT_EQ(leases[1].worker.reservation(), "genesis-1-x");

@@ -10,7 +10,7 @@
 
 namespace genesis {
 
-// A client that can violate HTTP: it sends any bytes and reads any response. Blocks at most 20 s.
+// Can violate HTTP: sends any bytes and reads any response. Each read blocks for at most 20 s.
 class HttpClient {
  public:
   explicit HttpClient(int port) : socket_(socket(AF_INET, SOCK_STREAM, 0)) {

@@ -128,7 +128,7 @@ TEST_F(JobListTest, JobsThatComeAndGoShiftNothing) {
   EXPECT_EQ(listed.back(), 10);
 }
 
-// Needed for the target of 10 ms: the rows that a filter reads are small and already sorted.
+// For a page within 10 ms, the rows that a filter reads must be small and already sorted.
 TEST_F(JobListTest, APageSortsNothingAndReadsNoRecordThatItDoesNotReturn) {
   for (const auto order : {"j.ordinal DESC", "j.ordinal", "j.priority DESC, j.ordinal"}) {
     absl::StatusOr<Statement> plan = store_->database().Prepare(absl::StrCat(

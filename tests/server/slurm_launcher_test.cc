@@ -180,7 +180,7 @@ TEST_F(SlurmLauncherTest, AJobThatSlurmHasAlreadyIsNotSubmittedAgain) {
   Program("sbatch", "echo 18");
   EXPECT_EQ(*Launcher().Submit(request_), "17");
   EXPECT_THAT(Told("sbatch"), IsEmpty());
-  // It does not submit either if that is unknown.
+  // The launcher does not submit either if squeue fails.
   Program("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1");
   EXPECT_EQ(Launcher().Submit(request_).status().message(),
             "Slurm cannot be asked: squeue exited with 1: slurm_load_jobs error: Unable to contact "

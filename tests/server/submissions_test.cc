@@ -246,7 +246,7 @@ TEST_F(SubmissionsTest, OneThatSomebodyCancelsThereIsARestart) {
   EXPECT_EQ(Get("job").restarts(), 1);
   EXPECT_EQ(Get("job").state_reason(), "Slurm job 17 has ended: CANCELLED; restart 1 of 1");
   EXPECT_THAT(cluster_.asked, SizeIs(2));
-  // The result is the same before its workers have attached.
+  // A cancellation before the workers have attached is a restart too, and none is left.
   EndThere("job", LaunchEnd::kCancelled, "CANCELLED");
   EXPECT_EQ(State("job"), JOB_STATE_FAILED);
   EXPECT_EQ(Get("job").failure().message(),

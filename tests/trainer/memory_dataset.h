@@ -13,8 +13,8 @@
 
 namespace genesis {
 
-// A dataset of named tensors [N, ...] in memory: float32, float64, float16, int64 or uint8. The
-// statistics, of all fields that normalize transitions, are computed over all rows.
+// A dataset of named tensors [N, ...] in memory: float32, float64, float16, int64 or uint8.
+// Statistics are computed over all rows, for the fields that are normalized in transitions.
 class MemoryDataset : public Dataset {
  public:
   explicit MemoryDataset(const std::vector<std::pair<std::string, torch::Tensor>>& tensors) {

@@ -80,7 +80,7 @@ TEST(Crc32cTest, IsThatOfThePublishedVectorsWithAndWithoutTheInstruction) {
     EXPECT_EQ(Crc32c(0, bytes.data(), bytes.size()), crc);
     EXPECT_EQ(Crc32cPortable(0, bytes.data(), bytes.size()), crc);
   }
-  // Computes it in pieces of every length and at every alignment.
+  // Computes the checksum in two pieces of every length, the second at every alignment.
   std::string text;
   for (int i = 0; i < 100; ++i) text += static_cast<char>(i * 37);
   const uint32_t whole = Crc32cPortable(0, text.data(), text.size());

@@ -78,7 +78,7 @@ TEST(ArrayFileTest, NamesTheArraysThatAreThereWhenOneIsMissing) {
           "has no array \"b\", which is the member \"b.npy\"; it has the members: \"a.npy\""));
 }
 
-// Otherwise, one of the two members would be used for both.
+// If both were accepted, one of the two members would be used for both arrays.
 TEST(ArrayFileTest, RefusesTwoMembersForOneArray) {
   for (const char* const name : {"a", "weight", "\xff", "b.npy"}) {
     const std::string other = absl::StrCat(name, ".npy");

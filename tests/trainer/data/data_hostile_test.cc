@@ -133,7 +133,7 @@ TEST(HostileDataTest, ZipBombs) {
   const std::string packed = ZipBytes(records, /*deflate=*/true);
   ASSERT_LT(packed.size(), 64u << 10);
   EXPECT_THAT(Fault(Kind::kTrajectories, "a.npz", packed), HasSubstr("holds 8388608 bytes"));
-  // The size in the central directory is 4 GiB minus 1.
+  // The size in the central directory is 4 GiB minus 2.
   std::string lying = packed;
   const size_t entry = lying.rfind("rewards.npy");
   ASSERT_NE(entry, std::string::npos);

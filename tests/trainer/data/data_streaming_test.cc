@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Open(JobSpec spec, int64_t limit) {
   return OpenDataset(WithDefaults(spec, LossScaleSettings()));
 }
 
-// A job with a data file of at least 12 MiB, and the name of a file that tests can damage.
+// A job with at least 12 MB of data, and the name of a file that tests can damage, if any.
 struct Sample {
   JobSpec spec;
   std::string file;

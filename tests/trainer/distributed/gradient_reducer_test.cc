@@ -82,7 +82,7 @@ TEST_P(GradientReducerTest, MakesMeansOfGradientsAndLoss) {
       for (int step = 0; step < 3; ++step) {
         std::vector<torch::Tensor> own, wanted;
         for (size_t i = 0; i < masters.size(); ++i) {
-          // Same random numbers in each rank, scaled by the rank's number.
+          // Same random numbers in each rank, times the rank's number plus 1.
           torch::Generator random = at::make_generator<at::CPUGeneratorImpl>(10 * step + i);
           const torch::Tensor base = torch::empty_like(masters[i]).normal_(0, 1, random);
           own.push_back(base * (ranks.rank() + 1));

@@ -18,7 +18,7 @@
 namespace genesis {
 namespace {
 
-// An operator in three versions: the program's, LibTorch's, and autograd in double precision.
+// An operator and its gradient, each as the program's function and as LibTorch's.
 struct Activation {
   std::string name;
   std::function<at::Tensor(const at::Tensor&)> value;

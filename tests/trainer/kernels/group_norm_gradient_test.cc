@@ -100,7 +100,7 @@ TEST_F(GroupNormGradientTest, IsThatOfDoublePrecision) {
       for (size_t i = 0; i < found.size(); ++i) {
         EXPECT_EQ(found[i].scalar_type(), of_libtorch[i].scalar_type());
         EXPECT_EQ(found[i].strides(), of_libtorch[i].strides());
-        // The gradient of a group with one pixel is only rounding error.
+        // The gradient of a group of one value is only rounding error.
         if (exact[i].norm().item<double>() < 1e-2) continue;
         EXPECT_LE(RelativeError(found[i], exact[i]),
                   std::max(most, 1.1 * RelativeError(of_libtorch[i], exact[i])))
@@ -113,7 +113,7 @@ TEST_F(GroupNormGradientTest, IsThatOfDoublePrecision) {
 TEST_F(GroupNormGradientTest, MakesOnlyWhatIsWanted) {
   const Pass pass = Forward(kShapes[1], at::kFloat);
   const auto all = Gradients(kOfProgram, pass);
-  // LibTorch's own crashes if the input gradient of channels_last maps is not requested.
+  // LibTorch's own function crashes if the input gradient of channels_last maps is not requested.
   const size_t count = HasAvx512() ? all.size() : 1;
   for (size_t i = 0; i < count; ++i) {
     std::array<bool, 3> wanted = {};

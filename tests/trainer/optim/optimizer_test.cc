@@ -189,7 +189,7 @@ TEST_P(OptimizerKindTest, LeavesAParameterWithoutAGradientAsItIs) {
   EXPECT_LT(both[0][0].item<float>(), 1);
   const OptimizerState state = optimizer.state();
   for (const auto& [name, tensor] : state.parameters[1]) EXPECT_FALSE(tensor.any().item<bool>());
-  // Its first update is its step 1. An update without gradients does not count as a step.
+  // The late one's first update is its step 1. An update without gradients is not counted.
   optimizer.Step({torch::ones({2, 2}), torch::ones({3})}, 0.1, kOne, kZero);
   alone.Step({torch::ones({3})}, 0.1, kOne, kZero);
   optimizer.Step({{}, {}}, 0.1, kOne, kZero);

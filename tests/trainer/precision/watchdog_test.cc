@@ -36,7 +36,7 @@ struct Workload {
   double tails = 30;       // Degrees of freedom of own noise; 3 is heavy.
   double spikes = 0;       // Probability per step of a jump, which decays over 10 steps.
   double rounding = 1e-4;  // Relative loss due to the format's rounding.
-  bool same_data = true;   // As the baseline; otherwise own noise grows for 300 steps.
+  bool same_data = true;   // As the baseline's; own noise then grows for 300 steps.
 };
 
 struct Fault {
@@ -357,7 +357,7 @@ TEST(WatchdogTest, AStepThatWaitsForOtherProgramsIsNotSlow) {
   EXPECT_TRUE(watchdog.WantsTimes());
 }
 
-// The loss due to rounding is constant, while the loss itself falls below it.
+// The loss due to rounding is constant, while the loss itself falls to four times it.
 TEST(WatchdogTest, RoundingNearTheFloorIsNoDivergenceAndADriftOfTheSameSizeIs) {
   for (const bool drifts : {false, true}) {
     Watchdog watchdog(Defaults(), Baseline());
@@ -411,7 +411,7 @@ TEST(WatchdogTest, KeepsQuietWhenTurnedOffAndForgetsOnReset) {
   EXPECT_THAT(Rules(watchdog, 201, 400, half), ElementsAre("overflow_warning!"));
 }
 
-// The window and the baseline come from a file written by hand.
+// The window and the baseline may come from files written by hand.
 TEST(WatchdogTest, ABaselineOfAnyLengthIsTakenAtOnce) {
   for (const int32_t window : {1, 50, 1'000'000}) {
     training::v1::WatchdogSpec spec = Defaults();

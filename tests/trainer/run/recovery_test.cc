@@ -233,7 +233,7 @@ TEST_F(RecoveryTest, ASlowModeFallsBackWhereThatIsEnforced) {
   EXPECT_EQ(observer_.changes[0].trigger(), "slowdown");
   EXPECT_EQ(observer_.changes[0].to(), kFp32);
   EXPECT_LE(observer_.changes[0].step(), 10);
-  // Its two times are those of the injected delay and of FP32, and their ratio is the one reported.
+  // The two times in the reason are those of the injected delay and FP32, and match its ratio.
   double slow = 0;
   double fp32 = 0;
   double speed = 0;

@@ -265,7 +265,7 @@ TEST_F(TrainingRunTest, TrainsInBf16) {
   EXPECT_EQ(finished.progress().loss_scale(), 1);
 }
 
-// The program never selects FP16 on a CPU. Here it tests the arithmetic of the loss scale.
+// On a CPU, FP16 is selected only for emulation. Here it tests the arithmetic of the loss scale.
 TEST_F(TrainingRunTest, SkipsOverflowedStepsInFp16UntilTheScaleFits) {
   job_.mutable_precision()->set_mode(training::v1::PRECISION_MODE_MIXED_FP16);
   job_.mutable_spec()->mutable_precision()->set_loss_scale(std::ldexp(1.0, 30));

@@ -78,7 +78,7 @@ TEST_F(TrainingSessionTest, ReadsFiguresOneStepLate) {
   EXPECT_EQ(losses, wanted);
 }
 
-// Every read of a number from a device calls this operator, on CPUs as on GPUs. The
+// Every read of a number from a device calls _local_scalar_dense, on CPUs as on GPUs. The
 // CPU kernels of fused optimizers also read their step counts with it, from host
 // memory; the CUDA kernels do not.
 std::atomic<int> reads{0};
