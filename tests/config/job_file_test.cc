@@ -57,7 +57,7 @@ checkpoint:
 max_restarts: 0
 )";
 
-// Returns a job file whose first three lines are valid, followed by `rest`.
+// Returns a job file whose first two lines are valid, followed by `rest`.
 std::string Job(const std::string& rest) {
   return "model: {world_model: {}}\ndataset: {trajectories: {path: a.npz}}\n" + rest;
 }

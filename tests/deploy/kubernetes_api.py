@@ -277,7 +277,7 @@ class Cluster:
         conditions = {each["type"]: each for each in job["status"]["conditions"]}
         if "Complete" in conditions or "Failed" in conditions:
             return
-        # As in syncJob of the Job controller, these pods count neither as succeeded nor as failed.
+        # As in syncJob of the Job controller, pods that a suspension ended count neither as succeeded nor as failed.
         suspend = job["spec"].get("suspend", False)
         was_suspended = conditions.get("Suspended", {}).get("status") == "True"
         if suspend and not was_suspended:

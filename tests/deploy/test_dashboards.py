@@ -28,7 +28,7 @@ NEEDS_A_GPU = (
     "genesis_gpu_utilization_ratio", "genesis_gpu_power_watts", "genesis_gpu_temperature_celsius",
     "genesis_gpu_throttled",
 )
-# The series of a daemon with a GPU that the page exports, with their labels.
+# The series that the page exports, like a daemon with a GPU, with their labels.
 DEVICE, MODE = {"device": "cuda:0"}, {"mode": "fp16"}
 STAND_IN = {
     "genesis_cuda_memory_allocated_bytes": MODE, "genesis_cuda_memory_peak_bytes": MODE,
@@ -142,7 +142,7 @@ class Queries(harness.DaemonTest):
         return daemon
 
     def load(self, daemon):
-        """Runs an overflow storm that the watchdog ends, then a promotion, then a worker that dies."""
+        """Runs a job that falls back and is promoted again, one in FP16 with an FP32 reference, and one that loses a worker."""
         storm = spec(max_steps=150)
         storm["precision"] = {"mode": "MIXED_FP16", "loss_scale": 16, "fallbacks": ["FP32"],
                               "promote_after_steps": 30}

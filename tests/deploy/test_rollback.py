@@ -543,7 +543,7 @@ class Criteria(unittest.TestCase):
         self.assertEqual(done.returncode, 3)
         self.assertIn("NOT MET overflow rate: not measured", done.stdout)
 
-    # Rates are per hour. The loss is relative to a baseline of 0.1.
+    # `failures` and `overflow` are fractions, and the baseline of `loss` is 0.1.
     def prometheus(self, *, hours=9 * 24, failures=0.0, overflow=0.004, loss=0.102, noise=0.0, fallback_hour=None,
                    divergence_hour=None):
         """Starts a real Prometheus with a history that promtool writes. Returns its URL."""

@@ -79,7 +79,7 @@ class BusinessCreation(harness.DaemonTest):
         job = client.watch("shop")[-1]
         self.expect_better_than_the_mean(job, range(40))
         self.expect_counted(client, "shop", 600)
-        # The updates would not do: a watch of a finished job sends only one.
+        # The updates of the watch do not suffice, because a watch of a finished job sends only one.
         history = client.call("Stats", job_id="shop").history
         self.assertLess(history[-1].loss, history[0].loss)
 

@@ -88,7 +88,7 @@ class PageTokens(HostileTest):
         daemon = self.start()
         client = self.client(daemon)
 
-        def old_form(place):  # FNV-1a of place and query, which any caller can compute.
+        def old_form(place):  # A place, and a constant instead of the hash that tokens once ended in.
             return base64.urlsafe_b64encode(place.encode() + b"." + b"0123456789abcdef").decode()
 
         for method in ("ListJobs", "ListCheckpoints", "GetHistory", "ListDatasets"):

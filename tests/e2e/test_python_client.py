@@ -681,7 +681,7 @@ class Files(ClientTest):
             self.assertTrue(torch.equal(value, again.model_state_dict[name]))
         with self.assertRaises(FileExistsError):
             again.download(path)
-        # An earlier attempt is continued. If it belongs to another file, that is reported and it is removed.
+        # An earlier attempt is continued. If its part belongs to another file, that is reported and the part is removed.
         whole = path.read_bytes()
         path.unlink()
         part = path.with_name("there.pt.part")

@@ -129,8 +129,8 @@ class Notifications(harness.DaemonTest):
         while heard():
             pass
 
-        # The connection's owner sends nothing that gRPC understands, so it is closed after 20 s. Then the probe passes, and only then
-        # systemd receives a ping again.
+        # The connection's owner sends nothing that gRPC understands, so gRPC closes the connection after 20 s. Then the probe passes, and
+        # only then systemd receives a ping again.
         def passes_again():
             sign = heard()
             passed = "the self-probe passes again" in daemon.log()

@@ -19,7 +19,7 @@ import harness
 from genesis import precision_gate
 from genesis.training.v1 import precision_pb2
 
-# Code blocks of the founding documents, without their comment lines.
+# Code blocks of the founding documents, without most of their comment lines.
 VERIFY_FP16 = """
 model = WorldModel()
 # ... initialize with data ...

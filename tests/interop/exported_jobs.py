@@ -225,7 +225,7 @@ class Shuffled(nn.Module):
 
 
 class Reciprocal(nn.Module):
-    """A module that divides by the remainder of a length that is at least 3."""
+    """A module that divides by a word minus 2. Its test uses words that are at least 3."""
 
     def __init__(self):
         super().__init__()

@@ -5,7 +5,7 @@
 // and receives
 //   initial/        parameters and buffers as built
 //   fp32/, bf16/    loss and gradients, in float32 and under BF16 autocast
-//   pure_bf16/      loss with parameters converted to BF16
+//   pure_bf16/      loss and gradients with parameters converted to BF16
 //   metrics/        the results of Evaluate
 //   tied.txt        pairs of names
 // Each name that ends in / is a folder with index.txt, one "number type name size..." per line, and

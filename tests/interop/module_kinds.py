@@ -1,16 +1,16 @@
-"""Modules of six numbers and three classes: layers with states, attention, weights in lists, shared, views or frozen, and norms."""
+"""Modules that map six numbers to three classes, with states, attention or norms, and with weights in lists, shared, viewed or frozen."""
 
 import torch
 from torch import nn
 
 
 def halves(x):
-    """A sequence of two."""
+    """Views six numbers as a sequence of two steps."""
     return x.view(-1, 2, 3)
 
 
 class BothWays(nn.Module):
-    """Recurrent layers of torch keep their weights in a list, too."""
+    """A bidirectional LSTM, which keeps its weights in a list."""
 
     def __init__(self):
         super().__init__()
@@ -107,7 +107,7 @@ class Part(nn.Module):
 
 
 class Shared(nn.Module):
-    """A weight in two parts, one that is a view, one that is frozen."""
+    """A weight that two parts share, one that is a view, and one that is frozen."""
 
     def __init__(self):
         super().__init__()

@@ -92,7 +92,7 @@ class DataFilesTest(unittest.TestCase):
     def test_replay_segment_made_from_its_description(self):
         arrays = trajectories()
         priorities = numpy.linspace(0.5, 3, 120).astype(numpy.float32)
-        priorities[17] = 0  # 0 means that it has no priority yet, so it gets the highest one.
+        priorities[17] = 0  # 0 means that there is no priority yet, so the transition gets the highest one.
         (self.folder / "buffer").mkdir()
         name = self.folder / "buffer" / f"{0:020}.segment"
         name.write_bytes(replay_segment(arrays, priorities, 50))

@@ -16,8 +16,8 @@ from exported_jobs import (BATCH, EXAMPLES, FORMATS, GATE, MODULES, STEPS, Atten
                            Differentiated, Dropped, Encoder, ExportedJobs, Filtered, Forgetful, LastState, Masked, Normed, Partial, Reciprocal, Recomputed,
                            Redrawn, Regular, Shuffled, Spectral, Transposed, Varied, Versioned, learnt, loss_of)
 
-# Both run the same operators in the same order, and only clipping and the update round differently. trainer/kernels may compute products and
-# attention in FP32 and then round, which changes the last bit of BF16.
+# Python and the worker run the same operators in the same order, and only clipping and the update round differently. trainer/kernels may
+# compute products and attention in FP32 and then round, which changes the last bit of BF16.
 TOLERANCE = {"FP32": 1e-5, "MIXED_BF16": 5e-3}
 
 

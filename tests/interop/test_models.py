@@ -263,7 +263,7 @@ class ExportedTest(unittest.TestCase):
         self.fields = {"image": torch.randn(EXAMPLES, 2, 6, 6)}
 
     def compare(self, net, loss):
-        """The file holds graphs of the net; they are compared with the net itself, in Python."""
+        """Exports a module, and compares the graphs of the file with the module itself in Python."""
         genesis.export(net, self.fields, self.path, loss=loss, precisions=["FP32", "MIXED_BF16", "BF16"])
         ran = Ran({"model": {"exported": {"path": self.path}}}, self.fields)
         self.assertEqual(ran.code, 0, ran.error)

@@ -31,7 +31,7 @@ class Modules(ExportedJobs):
     exports_few = True
 
     def loop(self, net, kind, mode="FP32", accumulation=1, max_norm=None, decay=0.9):
-        """The plain Python loop: losses, masters by name, optimizer and average."""
+        """Trains in plain Python. Returns the losses, the masters by name, the optimizer, and the average of the masters."""
         torch.manual_seed(4)
         module = net()
         trained = {name: tensor for name, tensor in module.named_parameters() if tensor.requires_grad}
@@ -50,7 +50,7 @@ class Modules(ExportedJobs):
             total = 0.0
             for _ in range(accumulation):
                 now = next(rows)
-                # oneDNN has another LSTM.
+                # In a pure format, torch would use oneDNN's LSTM, but a graph uses ATen's.
                 with torch.backends.mkldnn.flags(enabled=not pure):
                     output = module(x[now].to(PURE[mode]) if pure else x[now]).float()
                 loss = nn.functional.cross_entropy(output, label[now]) / accumulation

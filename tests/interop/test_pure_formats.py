@@ -55,7 +55,7 @@ class Follower(nn.Module):
 
 
 class Fading(nn.Module):
-    """A module that multiplies buffers and activations in place by numbers that no format of 8 bits has."""
+    """A module that multiplies buffers and activations in place by numbers that 16-bit formats do not represent exactly."""
 
     def __init__(self):
         super().__init__()

@@ -63,7 +63,7 @@ class Remembering(nn.Module):
 
 class SkippedSteps(ExportedJobs):
     def spoil(self, value, rows=(BAD_ROW,)):
-        """Multiplies rows of the data. 3e38 overflows in FP32 too. Infinities are not possible, because datasets with them are rejected."""
+        """Replaces rows by numbers of this size. 3e38 overflows in FP32 too. Infinities would be rejected when the dataset is read."""
         for row in rows:
             self.arrays["x"][row] = value * numpy.where(numpy.arange(6) % 2, 1, -1)
 

@@ -1,22 +1,22 @@
 // A worker without LibTorch for tests of the daemon. It uses WorkerService.Attach, and the ID of
 // its job selects its behavior:
 //   ok-*          trains 10 steps, checkpoints, completes
-//   hold-*        trains until it is stopped; checkpoints on request
+//   hold-*        trains 5 steps, then waits until it is stopped; checkpoints on request
 //   crash-*       ends by SIGKILL after 5 steps
 //   crash-once-*  same, on the first claim only
 //   fail-*        reports bad data
 //   oom-*         reports out of memory as long as the micro-batch is that of the specification
 //   device-*      reports a device error
-//   hang-*        trains 5 steps, then does nothing and ignores SIGTERM
+//   hang-*        trains 5 steps, then does nothing and ignores SIGTERM; on the first claim only
 //   survive-*     as hold-*, but continues and dials again if it loses the daemon
 //   lose-*        as hold-*, but ends by SIGKILL on a checkpoint request
 //   stop-lose-*   as hold-*, but ends by SIGKILL on a stop, and takes no checkpoint
 //   garble-*      reports bad data in bytes that are not UTF-8, dials again and reports the same
-//   flap-*        closes its stream and dials again, over and over, without a step
-//   shout-*       as garble-*, but in a megabyte of lines
-//   splutter-*    writes bytes that are not UTF-8 to its output and ends by SIGKILL
+//   flap-*        trains 5 steps, then closes its stream and dials again, over and over
+//   shout-*       reports bad data in a megabyte of lines
+//   splutter-*    as crash-*, but first writes bytes that are not UTF-8 to its output
 //   flood-*       as hold-*, but fills its output
-//   foreign-*     reports checkpoints of job ok-other, and that they were removed
+//   foreign-*     reports a checkpoint of job ok-other and its removal, and one outside its folder
 // With --verify FILE it verifies a file instead.
 // If it resumes, it first reports the step of its checkpoint.
 #include <grpcpp/grpcpp.h>

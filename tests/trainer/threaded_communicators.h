@@ -14,9 +14,9 @@
 
 namespace genesis {
 
-// Implements NCCL's contract for ranks that are threads on a CPU: sums run in the order in
-// which they were started, and a sum that misses a rank leaves undefined values. The ranks
-// of a test share one object.
+// Implements NCCL's contract for ranks that are threads on a CPU: sums run in the order in which
+// they were started. A sum that misses a rank ends after 2 s without a result. The ranks of a test
+// share one object.
 class ThreadedCommunicators : public CommunicatorFactory {
  public:
   std::string NewId() override { return "the ranks of a test"; }
