@@ -87,7 +87,7 @@ void CheckpointWriter::Serve() {
       status = absl::InternalError(absl::StrCat(folder_.Path(job->state.position.progress.step()),
                                                 ": cannot be written: ", error.what()));
     }
-    // Free its memory before the next state arrives.
+    // Free the job's memory before the next state arrives.
     job.reset();
     const absl::MutexLock lock(&mutex_);
     error_.Update(status);

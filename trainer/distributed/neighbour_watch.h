@@ -15,7 +15,7 @@ namespace genesis {
 // Owner: the RankGroup. Threads: any.
 class NeighbourWatch {
  public:
-  // `gloo` outlives it. Requires more than one rank.
+  // `gloo` outlives the watch. Requires more than one rank.
   explicit NeighbourWatch(c10d::Backend& gloo);
   ~NeighbourWatch();
   NeighbourWatch(const NeighbourWatch&) = delete;

@@ -25,7 +25,7 @@ Checksums ChecksumsOf(const void* data, uint64_t size);
 // Owner: one writer. Threads: one, in addition to its own. Failure: none.
 class ChecksumsAhead {
  public:
-  // The bytes outlive it.
+  // The bytes of the records outlive this object.
   explicit ChecksumsAhead(std::vector<std::string_view> records);
   // Does not wait for the remaining checksums.
   ~ChecksumsAhead();

@@ -37,7 +37,7 @@ class RunCheckpoints {
       const std::function<absl::Status(const TrainingState&)>& take);
 
   // Begins to write a state whose tensors may still be in flight. `held_out_loss` is set if its
-  // step was evaluated; `since` is when training paused for it.
+  // step was evaluated; `since` is when training paused for the checkpoint.
   void Save(const TrainingState& state, std::optional<double> held_out_loss,
             std::chrono::steady_clock::time_point since);
   // Reports the checkpoint of this step to the observer again. Returns false if there is none.

@@ -206,7 +206,7 @@ int Main(int argc, char** argv) {
   if (flags.device.empty() && place->size > 1) flags.device = "cuda:" + place->gpu;
   const genesis::training::v1::DeviceInfo device = genesis::DetectDevice(flags.device, &note);
   if (!note.empty()) genesis::PrintErrorLine(note);
-  // Otherwise PyTorch's profiler reports the missing GPU as an error.
+  // Keeps PyTorch's profiler from reporting the missing GPU as an error.
   if (!device.cuda()) setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);
   if (flags.describe_device) {
     std::cout << genesis::DescribeDevice(device);

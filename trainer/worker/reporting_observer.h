@@ -18,7 +18,7 @@ namespace genesis {
 // Owner: the link to the daemon. Threads: the run's; any may call SendSection and OnAbandoned.
 class ReportingObserver : public RunObserver {
  public:
-  // Both outlive it.
+  // `start` and `sender` outlive the observer.
   ReportingObserver(const training::v1::StartJob& start, EventSender& sender)
       : start_(start), sender_(sender) {}
 

@@ -65,8 +65,8 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  // Both share memory with the model and use the names of a Python twin's state_dict(). Tied
-  // parameters appear once in parameters().
+  // Parameters and buffers share memory with the model, with the names of a twin's state_dict().
+  // Tied parameters appear once in parameters().
   virtual NamedTensors parameters() const = 0;
   virtual NamedTensors buffers() const = 0;
   // Returns whether buffers() are computed from the dataset, such as normalisation statistics,
