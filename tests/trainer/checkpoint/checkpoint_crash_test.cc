@@ -112,7 +112,7 @@ TEST(CheckpointCrashTest, TheFirstCheckpointIsWholeOrNotThere) {
     if (!fs::exists(names.Path(5))) continue;
     const auto verified = VerifyCheckpoint(names.Path(5));
     ASSERT_TRUE(verified.ok()) << number << verified.status();
-    // This also verifies the manifest, which became durable before the checkpoint.
+    // VerifyCheckpoint also verifies the manifest, which became durable before the checkpoint.
     EXPECT_EQ(*verified, "");
   }
   EXPECT_TRUE(fs::exists(names.Path(5)));

@@ -318,8 +318,8 @@ TEST_F(MutationTest, EveryChangeOfACheckpointIsNoticed) {
   }
 }
 
-// Same, without a manifest, for every byte. Changes of bytes that no reader uses, such as dates,
-// attributes and padding of records, may be ignored, but the state must stay the same.
+// Changes each byte of a checkpoint without a manifest. Changes of bytes that no reader uses, such
+// as dates, attributes and padding of records, may be ignored, but the state must stay the same.
 TEST_F(MutationTest, EveryChangeWithoutAManifestIsNoticedOrHarmless) {
   const TrainingState state = StateForTest(training::v1::OPTIMIZER_KIND_SGD, 1);
   ASSERT_TRUE(WriteCheckpoint(state, path_, {.job_id = "a"}).ok());

@@ -67,7 +67,7 @@ void AppendSpirals(const std::string& folder, int episodes, int length) {
                      .terminal = last && even,
                      .timeout = last && !even,
                      .priority = {}});
-    // Same formula as in SpiralRecords.
+    // This is the formula of SpiralRecords.
     const float x = observations[2 * i], y = observations[2 * i + 1];
     batch.back().next_observation = {0.98f * x - 0.1f * y + 0.05f * actions[i],
                                      0.1f * x + 0.98f * y};

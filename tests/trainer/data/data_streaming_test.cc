@@ -242,7 +242,7 @@ TEST(DataStreamingTest, KeepsMemoryBelowTheLimit) {
     const auto use = [&read](int64_t limit) { return PeakGrowth([&] { read(limit); }); };
     // Pages of code that are loaded at the first use do not count.
     read(kSmallLimit);
-    // Adds pieces of 1 MiB, lists of episodes and lines, and the allocator's memory to the limit.
+    // Pieces of 1 MiB, lists of episodes and lines, and the allocator's memory add to the limit.
     const int64_t streamed = use(kSmallLimit);
     EXPECT_LT(streamed, kSmallLimit + 5 * kMiB);
     // Check that the measurement includes cached examples.

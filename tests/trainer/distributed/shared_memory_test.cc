@@ -71,7 +71,7 @@ TEST(SharedMemoryTest, AKilledProcessHasEnded) {
   kill(child, SIGKILL);
   EXPECT_EQ(memory->Await(1, 0, 2, kLong, {}), "has ended");
   EXPECT_EQ(ExitOf(child), -SIGKILL);
-  // Its last message is received although it was killed.
+  // The child's last message is received although the child was killed.
   EXPECT_EQ(memory->Await(1, 0, 1, kLong, {}), "");
 }
 

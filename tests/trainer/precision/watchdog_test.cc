@@ -332,7 +332,7 @@ TEST(WatchdogTest, ASlowModeIsToldOnceWhileItsTimesComeAndGo) {
   }
   EXPECT_EQ(found, 1);
   EXPECT_LE(measured, 8);
-  // It is found again after a paired measurement has refuted it.
+  // The slow mode is found again after a paired measurement has refuted it.
   const auto next = [&](int64_t from, double seconds) {
     for (int64_t step = from; step < from + 200'000; ++step) {
       watchdog.Observe({.step = step, .loss = 1, .seconds = seconds});

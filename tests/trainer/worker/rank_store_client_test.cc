@@ -98,7 +98,7 @@ TEST(RankStoreClientTest, ADaemonThatWasRestartedIsToldAllAgain) {
   std::thread waiting([&] { later = store.Set("later", "y"); });
   absl::StatusOr<std::string> read;
   std::thread reading([&] { read = store.Get("mine", absl::Minutes(1)); });
-  // Both get a response, even if they send their requests after the restart.
+  // Both threads get a response, even if they send their requests after the restart.
   daemon.Return();
   waiting.join();
   reading.join();
