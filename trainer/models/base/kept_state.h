@@ -47,8 +47,8 @@ class TensorCopies : public ModelState {
   struct Copied {
     std::vector<torch::Tensor> tensors;
     std::vector<std::vector<int64_t>> sizes;
-    torch::Tensor flat;                 // Their elements, concatenated.
-    std::vector<torch::Tensor> before;  // Views of it in the original shapes.
+    torch::Tensor flat;                 // The elements of `tensors`, concatenated.
+    std::vector<torch::Tensor> before;  // Views of `flat` in the original shapes.
   };
   std::map<torch::ScalarType, Copied> copied_;
 };
