@@ -38,7 +38,7 @@ std::vector<std::string> FieldsOf(const absl::Status& status) {
 
 TEST(ReadQuery, FillsFieldsOfEveryKind) {
   ListJobsRequest request;
-  ASSERT_TRUE(ReadQuery("states=JOB_STATE_QUEUED&states=JOB_STATE_RUNNING&page_size=5&"
+  ASSERT_TRUE(ReadQuery("states=JOB_STATE_QUEUED&states=RUNNING&page_size=5&"
                         "idPrefix=run%2D&labels.team=a+b&labels.a.b=c&labels%5Bx%5D=y&"
                         "order=JOB_ORDER_PRIORITY",
                         request)
@@ -59,7 +59,7 @@ TEST(ReadQuery, RefusesWhatItDoesNotKnowAndSaysWhatItDoes) {
       {"page_size=", "a whole number"},
       {"page_size=2147483648", "a whole number"},
       {"page_size=1&page_size=1", "given twice"},
-      {"states=QUEUED", "JOB_STATE_QUEUED"},
+      {"states=QUEUEING", "QUEUED, STARTING"},
       {"labels=a", "labels.KEY=VALUE"},
       {"page_size.x=1", "has no fields"},
       {"owner=%zz", "hexadecimal"},
@@ -113,6 +113,7 @@ std::string ToJson(const YAML::Node& node) {
     for (const YAML::Node& each : node) parts.push_back(ToJson(each));
     return absl::StrCat("[", absl::StrJoin(parts, ","), "]");
   }
+  if (node.IsNull()) return "null";
   const std::string& text = node.Scalar();
   const bool plain = node.Tag() == "?" && nlohmann::json::accept(text) && text[0] != '"';
   return plain ? text : nlohmann::json(text).dump();
