@@ -10,7 +10,7 @@
 namespace genesis {
 namespace {
 
-// Returns the path of the process's group below the mount, e.g.
+// Returns the path of this process's control group below the mount point, e.g.
 // "/system.slice/genesis-trainer.service".
 std::string GroupOf(const std::string& own_group) {
   constexpr char kVersion2[] = "0::";
@@ -21,8 +21,8 @@ std::string GroupOf(const std::string& own_group) {
   return "/";
 }
 
-// Returns the quota of a file like "200000 100000", or `fallback` for "max 100000" or a missing
-// file.
+// Returns the quota in processors: 2 for a file like "200000 100000", but at most `fallback`.
+// Returns `fallback` for "max 100000" or a missing file.
 int Quota(const std::string& path, int fallback) {
   std::ifstream file(path);
   int64_t quota = 0;

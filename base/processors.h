@@ -6,7 +6,7 @@ namespace genesis {
 
 // Returns the number of processors that this process may use, at least 1: those of its affinity,
 // limited by the quota of its control group and of the groups above it (version 2, cpu.max),
-// rounded up. With more threads, the kernel throttles all of them for most of each 100 ms period.
+// rounded up. If more threads run, the kernel stops all of them for a part of each quota period.
 //
 // `own_group` is a file like /proc/self/cgroup. `groups` is the mount point of the control groups.
 int UsableProcessors(const std::string& own_group = "/proc/self/cgroup",

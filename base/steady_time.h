@@ -10,11 +10,11 @@
 namespace genesis {
 
 // Returns the current time for deadlines and durations: the wall clock at the start of the process,
-// advanced by the monotonic clock, so setting the clock changes no wait. For times that people or
-// other processes read, use absl::Now().
+// advanced by the monotonic clock. Setting the wall clock therefore changes no wait. For times that
+// people or other processes read, use absl::Now().
 absl::Time SteadyNow();
 
-// A condition variable for an absl::Mutex whose timeouts follow SteadyNow(). Timeouts of absl
+// A condition variable for use with absl::Mutex. Its timeouts follow SteadyNow(). Timeouts of absl
 // follow the wall clock: setting it back an hour extends a wait by an hour.
 //
 // Thread-safe.

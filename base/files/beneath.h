@@ -32,8 +32,8 @@ class FileHandle {
 // otherwise UNKNOWN.
 absl::Status FileFault(const std::string& path, int error);
 
-// Opens a file or folder below `root`. The kernel (openat2) follows no link and no ".." out of it;
-// either is NOT_FOUND. Other errors: see FileFault.
+// Opens a file or folder below `root`. NOT_FOUND if the path contains a symbolic link or a ".."
+// that leads out of `root` (openat2 refuses both). Other errors: see FileFault.
 absl::StatusOr<FileHandle> OpenBeneath(const std::string& root, const std::string& relative,
                                        int flags, mode_t mode = 0);
 

@@ -81,7 +81,7 @@ absl::Status DurableFile::Commit() {
   if (status_.ok() && rename(temporary_.c_str(), path_.c_str()) != 0) Fail("renaming");
   if (!status_.ok()) return status_;
   temporary_.clear();
-  // The new name is durable only once its folder is.
+  // The new name is durable only once its folder is synced.
   const std::string folder = std::filesystem::path(path_).parent_path().string();
   const int fd = open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0 || fsync(fd) != 0) Fail("syncing the folder");

@@ -10,7 +10,7 @@ namespace genesis {
 // .genesis-folder, 32 hexadecimal digits. "" if the file does not exist.
 std::string ReadFolderId(const std::string& folder);
 
-// Returns the same ID; creates the file if it does not exist. UNAVAILABLE if it cannot be written.
+// Returns the same ID. Creates the folder and the file if needed; UNAVAILABLE if that fails.
 absl::StatusOr<std::string> EnsureFolderId(const std::string& folder);
 
 }  // namespace genesis

@@ -23,7 +23,7 @@ struct FieldError {
   std::string ToString(const std::string& in_file = "") const;
 };
 
-// The payload type of ToStatus(): a serialized google.rpc.BadRequest with every error.
+// The payload type of ToStatus(): a serialized google.rpc.BadRequest with the errors it lists.
 inline constexpr char kBadRequestType[] = "type.googleapis.com/google.rpc.BadRequest";
 
 // Maximum number of errors reported in full. Further errors are only counted.

@@ -12,7 +12,7 @@ using Json = nlohmann::ordered_json;
 // U+FFFD; NaN and infinity, which JSON lacks, become null.
 std::string PrintJson(const Json& value);
 
-// Returns null if nothing was measured, because 0 would read as the best possible loss.
+// Returns `value`, or null if it was not measured: 0 would read as the best possible loss.
 template <typename T>
 Json Measured(bool measured, const T& value) {
   return measured ? Json(value) : Json();

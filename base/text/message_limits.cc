@@ -21,7 +21,7 @@ using google::protobuf::Reflection;
 // Room for a path of kMaxStringBytes and its authentication code, in base64.
 constexpr size_t kMaxTokenBytes = 2 * kMaxStringBytes;
 
-// Returns whether a field is a number or a Boolean, whose lists only the message size bounds.
+// Returns whether a field is a float or a Boolean, whose lists only the message size bounds.
 bool IsColumn(const FieldDescriptor& field) {
   const auto type = field.cpp_type();
   return type == FieldDescriptor::CPPTYPE_FLOAT || type == FieldDescriptor::CPPTYPE_BOOL;

@@ -14,8 +14,8 @@ namespace genesis {
 // stops at kMaxFaultsListed errors.
 
 // Reports lists, maps and strings that are too long, so that the cost of refusing a message does
-// not grow with it. Columns of numbers are bounded only by the size of the message. A page token
-// may be longer because it holds a string.
+// not grow with its size. Lists of floats and Booleans are bounded only by the size of the message.
+// A page token may be longer than other strings because it contains one.
 std::vector<FieldError> CheckSizes(const google::protobuf::Message& message);
 
 // Reports numbers that their enum does not define: proto3 accepts all of them. Skips a JobSpec that

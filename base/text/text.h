@@ -8,8 +8,8 @@
 
 namespace genesis {
 
-// Functions for untrusted text of a file, a module, a caller or another process, before it goes
-// into a message, a log, the store or a protobuf string. Both return valid UTF-8 of at most
+// OneLine and BoundedText make untrusted text of a file, a module, a caller or another process fit
+// for a message, a log, the store or a protobuf string. Both return valid UTF-8 of at most
 // `max_bytes` bytes (at least 64) and leave text unchanged that already complies. Bytes that are
 // not UTF-8, control characters (C0, DEL, C1), line and paragraph separators and the controls of
 // bidirectional text are escaped: "\n", "\t", "\r", otherwise "\xff", "\u202e". Text that is too

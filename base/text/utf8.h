@@ -6,8 +6,8 @@
 
 namespace genesis {
 
-// Returns the length of the UTF-8 character at `at`, or 0 if there is none. Overlong forms,
-// surrogates and numbers past U+10FFFF are rejected, as protobuf does.
+// Returns the length of the UTF-8 character that begins at `at` (inside `text`), or 0 if none does.
+// Like protobuf, rejects overlong forms, surrogates and numbers past U+10FFFF.
 size_t Utf8Length(absl::string_view text, size_t at);
 
 // Returns whether `at` lies inside a character of valid UTF-8, so cutting there would break it.

@@ -18,12 +18,12 @@ struct Place {
 Place PlaceOf(const YAML::Node& node);
 
 // Returns the content of a text file of at most 1 MiB. NOT_FOUND, PERMISSION_DENIED or
-// INVALID_ARGUMENT, with the path and a cure.
+// INVALID_ARGUMENT, with the path in the message.
 absl::StatusOr<std::string> ReadTextFile(const std::string& path);
 
 // Returns the root mapping of `text`, or a null node if the text holds only comments. Returns
-// nullopt after adding an error if it is not UTF-8, not YAML, more than one document, or its root
-// is not a mapping.
+// nullopt after adding an error if the text is not UTF-8, not YAML or more than one document, or if
+// its root is not a mapping.
 std::optional<YAML::Node> LoadYamlMapping(const std::string& text, std::vector<FieldError>& errors);
 
 // Describes `node` for messages: its kind, or its text in quotes.
