@@ -11,12 +11,12 @@ namespace genesis {
 
 // A file of a replay buffer: an open file descriptor, closed by the destructor.
 //
-// Threads: any may call Read. Failure: statuses that begin with the path: NOT_FOUND,
-// PERMISSION_DENIED, RESOURCE_EXHAUSTED if the disk is full, otherwise UNKNOWN.
+// Threads: any may call Read. Failure: statuses of ErrnoStatus that begin with the path.
+// OpenToRead also returns INVALID_ARGUMENT if the path is not a regular file.
 class ReplayFile {
  public:
   static absl::StatusOr<ReplayFile> OpenToRead(const std::string& path);
-  // Creates the file if it does not exist. `flags` are added to those of open(2).
+  // Creates the file if it does not exist. `flags` are further flags for open(2).
   static absl::StatusOr<ReplayFile> OpenToWrite(const std::string& path, int flags);
   ReplayFile() = default;
   ReplayFile(ReplayFile&& other) noexcept
@@ -34,7 +34,7 @@ class ReplayFile {
   absl::Status Truncate(uint64_t size) const;
   absl::Status Sync() const;
   absl::StatusOr<uint64_t> Size() const;
-  // Returns false if another process or owner holds the lock.
+  // Takes the lock (flock). Returns false if another open file descriptor holds it.
   bool TryLock() const;
   const std::string& path() const { return path_; }
 

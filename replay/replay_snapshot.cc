@@ -9,7 +9,7 @@
 namespace genesis {
 namespace {
 
-// Maximum number of times the list is reread because the writer evicted a segment in between.
+// Maximum number of listings: the writer may evict a listed segment before it is opened.
 constexpr int kTries = 100;
 
 }  // namespace

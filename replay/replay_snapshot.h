@@ -12,9 +12,9 @@
 namespace genesis {
 
 // The transitions of a replay buffer at the time of opening. Later appends and evictions do not
-// change it because its files stay open. Takes no lock and excludes a batch that is being written.
-//
-// Owner: a dataset. Threads: any, once open. Failure: NOT_FOUND; DATA_LOSS if a file is damaged.
+// change it because its files stay open. It takes no lock and leaves out a batch whose write is not
+// complete. Owner: a dataset. Threads: any, once open. Failure: NOT_FOUND if the folder contains no
+// buffer; DATA_LOSS if a file is damaged.
 class ReplaySnapshot {
  public:
   // A callback for each row, in order, during opening, with the numbers that follow the row's

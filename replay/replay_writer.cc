@@ -134,7 +134,7 @@ absl::Status ReplayWriter::LoadSegment(uint64_t first, bool last) {
     segment.size = scan->sound_size;
     segment.records = std::move(scan->records);
     if (!last) {
-      // Ignore a lost index: the next writer reads the segment again.
+      // Ignore a failure: without the index, the next writer reads the segment again.
       WriteSegmentIndex(folder_, first, segment.size, segment.records).IgnoreError();
     }
   }

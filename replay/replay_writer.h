@@ -17,12 +17,12 @@
 namespace genesis {
 
 struct ReplayOptions {
-  // The fields of every transition; must match the folder's.
+  // Sizes of every transition; must match those of a buffer already in the folder.
   ReplayLayout layout;
   // Maximum number of transitions kept. The oldest segment is removed as a whole to make room.
   int64_t capacity = 1'000'000;
-  // Number of transitions after which a segment is finished. 0: an eighth of the capacity, at least
-  // 1 and at most 65536.
+  // A batch that would exceed this number of transitions in a segment begins a new segment. 0: an
+  // eighth of the capacity, at least 1 and at most 65536.
   int64_t segment_transitions = 0;
 };
 
@@ -47,8 +47,8 @@ class ReplayWriter {
   static absl::StatusOr<std::unique_ptr<ReplayWriter>> Open(const std::string& folder,
                                                             const ReplayOptions& options);
 
-  // `batch_id` has 1 to 255 bytes. Repeating an ID with the same transitions appends nothing and
-  // succeeds as long as the batch is still in the buffer.
+  // `batch_id` has 1 to 255 bytes. While the batch is in the buffer, repeating its ID with the same
+  // transitions succeeds and appends nothing.
   absl::StatusOr<Appended> Append(const std::string& batch_id,
                                   absl::Span<const ReplayTransition> transitions);
 

@@ -78,7 +78,7 @@ struct SegmentHeader {
   uint64_t first = 0;
 };
 
-// Position of a record in its segment.
+// The header of a record, its batch ID and its position in the segment.
 struct RecordEntry {
   uint64_t offset = 0;  // Offset of its header.
   uint64_t body_size = 0;
@@ -97,10 +97,10 @@ std::string SegmentName(uint64_t first);
 std::optional<uint64_t> SegmentFirst(const std::string& name);
 
 std::string EncodeSegmentHeader(const SegmentHeader& header);
-// Returns nullopt if the 64 bytes are not a header. `version` is set to the version they hold.
+// Returns nullopt unless the 64 bytes are a header of version 1. Sets `version`; 0 if damaged.
 std::optional<SegmentHeader> DecodeSegmentHeader(const char* bytes, uint32_t& version);
 
-// Encodes the body of a record. Requires transitions of the layout.
+// Encodes the body of a record. Requires transitions that CheckTransitions accepts.
 std::string EncodeBody(const std::string& id, absl::Span<const ReplayTransition> transitions);
 std::string EncodeRecordHeader(const RecordEntry& record);
 // Returns nullopt if the 40 bytes are not a header or its sizes disagree with `layout`.

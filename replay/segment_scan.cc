@@ -38,7 +38,7 @@ absl::StatusOr<bool> ReadRecord(const ReplayFile& file, uint64_t offset, uint64_
   return Crc32c(0, body.data(), body.size()) == record.body_checksum;
 }
 
-// Returns whether a valid record header follows `offset`. Records begin at multiples of 4.
+// Returns whether the header of a later record follows `offset`. Records begin at multiples of 4.
 absl::StatusOr<bool> HasLaterRecord(const ReplayFile& file, uint64_t offset, uint64_t size,
                                     const SegmentScan& scan) {
   constexpr uint64_t kPiece = 1 << 20;
