@@ -57,7 +57,7 @@ bool StaysHere(const std::string& server) {
   return parsed.has_value() && IsLoopback(parsed->host);
 }
 
-// Returns gRPC's target. It is a URI, so '#', '?' and '%' in a path are escaped.
+// Returns gRPC's target. It is a URI, so characters of a path such as '#', '?' and '%' are escaped.
 absl::StatusOr<std::string> TargetOf(const std::string& server) {
   absl::string_view path = server;
   if (!absl::ConsumePrefix(&path, "unix:") || absl::StartsWith(path, "//")) return server;
@@ -94,7 +94,7 @@ absl::StatusOr<std::string> ReadToken(const DaemonAddress& address) {
     token = *std::move(text);
   }
   absl::StripAsciiWhitespace(&token);
-  // A header accepts no other characters. The token itself is not shown.
+  // A header accepts only printable ASCII without spaces. The message does not show the token.
   if (!std::all_of(token.begin(), token.end(), absl::ascii_isgraph) ||
       (token.empty() && name == "--token-file")) {
     return absl::InvalidArgumentError(
