@@ -19,7 +19,7 @@ struct MetricInfo {
 };
 
 // Returns every metric of the daemon, in the order of docs/metrics.md. The rows in catalogue_*.cc
-// are the only declaration: metrics.cc builds its families and docs/metrics.md from them.
+// are the only declaration: the families in series.h and docs/metrics.md are built from them.
 const std::vector<MetricInfo>& MetricCatalogue();
 
 // Returns "counter", "gauge" or "histogram".

@@ -14,7 +14,7 @@
 
 namespace genesis {
 
-// The metrics of the daemon. Names, kinds, units, labels and help are declared in catalogue.h.
+// The metrics of the daemon. MetricCatalogue() has their names, kinds, units, labels and help.
 // Owner: the daemon. Thread-safe. No call fails or blocks on I/O. A value that was not measured
 // exports no series.
 class Metrics {

@@ -28,7 +28,7 @@ struct RunningStatistics {
   std::optional<double> baseline_loss;
   std::optional<double> divergence;  // (loss - baseline_loss) / baseline_loss.
   std::optional<double> grad_norm;
-  // From the job that reported last.
+  // Each is the value of the job that reported last among the jobs that have one.
   std::optional<double> loss_scale;
   std::optional<double> held_out_loss;
   // Peak memory relative to FP32's of the same workload; from the job with the largest ratio.
@@ -43,7 +43,7 @@ struct RunningStatistics {
 
 // The newest measurements of each job on a worker.
 //
-// Owner: TrainingStats. Threads: one at a time. Memory is bounded by the number of slots.
+// Owner: TrainingStats. Threads: one at a time. Memory is bounded by the number of running jobs.
 class RunningJobs {
  public:
   // Called when the job has a worker, with the precision it will run in. `fp32_peak_bytes` is the
@@ -60,7 +60,7 @@ class RunningJobs {
   void End(const std::string& job_id);
 
   RunningStatistics Statistics() const;
-  // Returns the bytes held by the allocator of the job's worker; nullopt without device or worker.
+  // Returns the bytes held by the CUDA allocator of the job's rank 0; nullopt if not reported.
   std::optional<int64_t> AllocatedBy(const std::string& job_id) const;
 
  private:
