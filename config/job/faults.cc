@@ -11,8 +11,8 @@
 namespace genesis {
 namespace {
 
-// Returns true if no other spelling names the same folder, and it is not the root itself. An
-// absolute path has an empty part before its first '/'.
+// Returns true if no part is empty or ".": then no other spelling names the folder, and the folder
+// is not the root itself. An absolute path has an empty part before its first '/'.
 bool IsPlainFolder(const std::vector<std::string>& parts) {
   const auto first = parts.begin() + (parts.size() > 1 && parts[0].empty() ? 1 : 0);
   return std::none_of(first, parts.end(),

@@ -16,9 +16,9 @@ class Faults {
 
   // Adds an error unless `value` is 0, or `fine` and finite. `accepted` describes what is fine.
   void CheckNumber(const std::string& path, double value, bool fine, const char* accepted);
-  // Checks a path below a root: not empty, no "..", no NUL, and with one of the endings, or, if
-  // there are none, a plain folder. Errors of `field` describe the accepted path as `what`, e.g.
-  // "an .npz, .jsonl or .safetensors file".
+  // Checks a path below a root: it must not be empty and must contain neither ".." nor NUL. It must
+  // end in one of `endings` or, if there are none, be a plain folder path (no "." or empty part).
+  // The error for an empty path asks for `what`, e.g. "an .npz, .jsonl or .safetensors file".
   void CheckPath(const std::string& field, const std::string& path, const char* what,
                  const std::vector<std::string>& endings);
   void Add(std::string path, std::string value, std::string accepted);

@@ -26,7 +26,7 @@ bool IsWhole(const FieldDescriptor& field) {
          field.cpp_type() == FieldDescriptor::CPPTYPE_INT64;
 }
 
-// Returns the number as a double. It is exact up to 2^53; larger ones are in any unbounded range.
+// Returns the number as a double. Rounding above 2^53 is harmless: no rule has a bound that large.
 double NumberIn(const Message& message, const FieldDescriptor& field) {
   const Reflection& fields = *message.GetReflection();
   switch (field.cpp_type()) {

@@ -8,10 +8,10 @@
 namespace genesis {
 
 // Parses a job file: YAML whose keys are the fields of JobSpec in job.proto, with enum values
-// without their prefix (mode: MIXED_BF16). INVALID_ARGUMENT contains all errors, including
-// those of ValidateJobSpec, one per line in the order of the file, each with file, line,
-// column, value and what is accepted. An error about an unknown key suggests the nearest known
-// one. `file` is used in messages only.
+// without their prefix (mode: MIXED_BF16). INVALID_ARGUMENT lists the errors (see ToStatus),
+// including those of ValidateJobSpec, one per line in the order of the file, each with file, line,
+// column, value and what is accepted. An error about an unknown key suggests a similar known key.
+// `file` is used in messages only.
 absl::StatusOr<training::v1::JobSpec> ParseJobFile(const std::string& yaml,
                                                    const std::string& file);
 

@@ -16,15 +16,15 @@ namespace genesis {
 void FillModel(training::v1::JobSpec& spec);
 void CheckModel(const training::v1::JobSpec& spec, Faults& faults);
 
-// Call after FillModel, because some defaults depend on the model.
+// Call after FillModel: the vocabulary of synthetic tokens is the model's by default.
 void FillDataset(training::v1::JobSpec& spec);
 void CheckDataset(const training::v1::JobSpec& spec, Faults& faults);
 
-// Sections training, evaluation, optimizer, checkpoint and trace. Call after FillModel.
+// Sections training, evaluation, optimizer, checkpoint and trace.
 void FillTraining(training::v1::JobSpec& spec);
 void CheckTraining(const training::v1::JobSpec& spec, Faults& faults);
 
-// Call after FillTraining, because use_ddp implies several ranks.
+// FillDistributed creates a missing section only if training.use_ddp is set.
 void FillDistributed(training::v1::JobSpec& spec);
 void CheckDistributed(const training::v1::JobSpec& spec, Faults& faults);
 
@@ -35,7 +35,7 @@ void CheckPrecision(const training::v1::JobSpec& spec, Faults& faults);
 // Section scheduling, and start_from_checkpoint.
 void FillScheduling(training::v1::JobSpec& spec);
 void CheckScheduling(const training::v1::JobSpec& spec, Faults& faults);
-// Checks labels, as UpdateJob does too. `path` is the path of the field.
+// Checks the labels of a job, also for UpdateJob. `path` is the path of the field.
 void CheckLabels(const std::string& path,
                  const google::protobuf::Map<std::string, std::string>& labels, Faults& faults);
 

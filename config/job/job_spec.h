@@ -20,17 +20,17 @@ struct LossScaleSettings {
 
 // Returns `spec` with all defaults of job.proto filled in, so that a stored job stays
 // reproducible if a default changes. Out-of-range values are kept for ValidateJobSpec, as is -1
-// where it means "none". The loss scale is filled in only for modes that may have one
-// (UNSPECIFIED and MIXED_FP16). The batch size of an exported module is left to the worker
-// (FillBatchSize). Idempotent.
+// where it means "none". The loss scale is filled in only for modes that may have one (UNSPECIFIED,
+// AUTO, FP16 and MIXED_FP16). A missing batch size of an exported module is left to the worker
+// (FillBatchSize) unless the batch may shrink. Idempotent.
 training::v1::JobSpec WithDefaults(training::v1::JobSpec spec, const LossScaleSettings& loss_scale);
 
-// Returns all errors of `spec`, by field path, in the order of job.proto; empty if it can be
-// trained. Checks the size of each message first (base/text/message_limits.h) and stops if one is
-// too large. Then checks enums, ranges, required fields and conflicts (such as max_steps with
-// epochs; a loss scale with a mode that has none names both fields). Reads no file: the caller,
-// which knows the dataset root, checks that absolute paths are inside it. Accepts specifications
-// with or without defaults.
+// Returns the errors of `spec`, each with the path of its field; empty if it can be trained. Checks
+// the sizes of lists, maps and strings first (base/text/message_limits.h) and stops if one is too
+// large. Then checks enums, and section by section ranges, required fields and conflicts (such as
+// max_steps with epochs; the error names both fields). Reads no file: the caller, which knows the
+// dataset root, checks that absolute paths are inside it. Accepts specifications with or without
+// defaults.
 std::vector<FieldError> ValidateJobSpec(const training::v1::JobSpec& spec);
 
 // Returns true if several processes may train the job, each on its own examples.

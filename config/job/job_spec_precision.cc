@@ -14,8 +14,8 @@ using training::v1::PrecisionSpec;
 
 namespace {
 
-// Returns true if the mode may use a loss scale: because it is FP16, by default,
-// or as the choice of AUTO.
+// Returns true if the mode may use a loss scale: an FP16 mode, UNSPECIFIED (MIXED_FP16 by default)
+// or AUTO (which may choose MIXED_FP16).
 bool MayScaleLoss(PrecisionMode mode) {
   return mode != training::v1::PRECISION_MODE_FP32 && mode != training::v1::PRECISION_MODE_BF16 &&
          mode != training::v1::PRECISION_MODE_MIXED_BF16;
@@ -28,7 +28,7 @@ bool Names(const PrecisionSpec& precision, PrecisionMode mode) {
   return false;
 }
 
-// Returns true if the mode or a fallback of it may use a loss scale.
+// Returns true if the mode or one of the fallbacks may use a loss scale.
 bool UsesLossScale(const PrecisionSpec& precision) {
   return MayScaleLoss(precision.mode()) || Names(precision, training::v1::PRECISION_MODE_FP16) ||
          Names(precision, training::v1::PRECISION_MODE_MIXED_FP16);

@@ -24,7 +24,7 @@ void CheckLength(const TrainingSpec& training, Faults& faults) {
   }
 }
 
-// Rules that stop a job by its held-out loss need that loss to be measured during training.
+// Rules that use the held-out loss need it to be measured during training.
 void CheckEvaluation(const JobSpec& spec, Faults& faults) {
   const EvaluationSpec& evaluation = spec.evaluation();
   CheckRanges("evaluation", evaluation, faults);

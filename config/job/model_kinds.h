@@ -10,7 +10,7 @@
 namespace genesis {
 
 // A kind of model that jobs can train: a field of the oneof ModelSpec.kind. The table of kinds is
-// in job_spec_model.cc. The worker builds models by trainer/models/build_model.cc.
+// in job_spec_model.cc. The worker builds models in trainer/models/build_model.cc.
 struct ModelKind {
   training::v1::ModelSpec::KindCase kind;
   std::vector<std::string> datasets;  // Accepted datasets, e.g. "dataset.tokens".

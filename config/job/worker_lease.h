@@ -13,7 +13,7 @@ inline constexpr int kSilenceSeconds = 20;
 inline constexpr int RemotePatienceSeconds(int reattach_timeout_seconds) {
   return reattach_timeout_seconds - kSilenceSeconds;
 }
-// The daemon itself ends workers on its own host that reattach too late.
+// Patience of a worker on the daemon's host. It may be long: the daemon can end such a worker.
 inline constexpr int kLocalPatienceSeconds = 600;
 
 }  // namespace genesis

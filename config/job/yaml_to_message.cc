@@ -60,7 +60,7 @@ std::string FindBySynonym(const Descriptor& type, const std::string& name,
   return "";
 }
 
-// Reads a mapping and those nested in it. Used for one call; not thread-safe.
+// A reader of a mapping and those nested in it. Used for one call; not thread-safe.
 class Reader {
  public:
   explicit Reader(const Descriptor& root) : root_(root) {}

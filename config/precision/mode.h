@@ -13,7 +13,7 @@ enum class NumberFormat { kFp32, kFp16, kBf16 };
 struct ModeTraits {
   training::v1::PrecisionMode mode;
   NumberFormat weights;  // Parameters; reduced ones have FP32 masters.
-  NumberFormat layers;   // Matrix products; autocast if not `weights`.
+  NumberFormat layers;   // Matrix products; autocast if it differs from `weights`.
   bool scaled;           // The loss is scaled.
 };
 

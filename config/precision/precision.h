@@ -32,20 +32,20 @@ enum class FailureWatchAction { kOff, kAdvise, kEnforce };
 //    FP32.
 //  * AUTO stays AUTO, for the worker to choose, if it can measure more than FP32 (AutoCandidates),
 //    otherwise FP32.
-// `reason` starts with the mode's name; `refused` says why each mode tried before did not run.
+// `reason` starts with the mode's name; `refused` says why the requested mode does not run.
 training::v1::EffectivePrecision ComputeEffectivePrecision(training::v1::PrecisionMode requested,
                                                            const PrecisionGate& gate,
                                                            CpuFallback fallback,
                                                            const training::v1::DeviceInfo& device);
 
-// Returns the modes that AUTO measures in addition to FP32: the mixed modes that this device
-// supports in hardware. Empty if the gate is closed.
+// Returns the modes that AUTO measures in addition to FP32: the mixed modes that the device runs in
+// hardware and, on a CPU with kEmulate, MIXED_FP16. Empty if the gate is closed.
 std::vector<training::v1::PrecisionMode> AutoCandidates(const PrecisionGate& gate,
                                                         CpuFallback fallback,
                                                         const training::v1::DeviceInfo& device);
 
-// Returns the modes to which a running job may change: all that ComputeEffectivePrecision would run
-// unchanged, except emulated MIXED_BF16 and BF16 that the job did not name.
+// Returns the modes in which a job may run: for AUTO, FP32 and AutoCandidates; otherwise all modes
+// that ComputeEffectivePrecision keeps, except emulated BF16 modes that the job did not name.
 std::vector<training::v1::PrecisionMode> AllowedModes(const training::v1::PrecisionSpec& spec,
                                                       const PrecisionGate& gate,
                                                       CpuFallback fallback,
@@ -55,8 +55,8 @@ std::vector<training::v1::PrecisionMode> AllowedModes(const training::v1::Precis
 // as reported by CPUID and enabled by the operating system (XCR0).
 bool CpuHasNativeBf16();
 
-// Returns the best instruction set for matrix products on this processor: "amx_bf16",
-// "avx512_bf16", "avx512", "avx2" or "baseline".
+// Returns the first instruction set of this list that the processor has, for matrix products:
+// "avx512_bf16", "amx_bf16", "avx512", "avx2", "baseline".
 std::string CpuIsa();
 
 }  // namespace genesis

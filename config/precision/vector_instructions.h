@@ -3,9 +3,9 @@
 namespace genesis {
 
 // The instruction sets of this machine's processor, according to CPUID, if the operating system has
-// enabled their registers (XCR0). All functions return false unless it is x86-64.
+// enabled their registers (XCR0). All functions return false on architectures other than x86-64.
 
-// Returns true for AVX2 with FMA, which only some emulated processors with AVX2 lack.
+// Returns true for AVX2 with FMA. Only some emulated processors have AVX2 without FMA.
 bool HasAvx2();
 // Returns true if all parts of AVX-512 that oneDNN and LibTorch require are supported.
 bool HasAvx512();

@@ -13,8 +13,8 @@
 
 namespace genesis {
 
-// The rows of all settings in one struct of settings.h. Each method adds a row for a member
-// of the struct. The default is the member's initial value, the key is "<group>.<name>",
+// The rows of all settings in one struct of settings.h. Methods that take a member add a row
+// for it. The default is the member's initial value, the key is "<group>.<name>",
 // and the environment variable is "GENESIS_<GROUP>_<NAME>". Parser, range and JSON Schema
 // follow from the ValueKind.
 //

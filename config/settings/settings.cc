@@ -31,7 +31,7 @@ FieldError FaultOf(const GivenValue& given, std::string accepted) {
   return error;
 }
 
-// Fills one LoadedSettings. Used for one call; not thread-safe.
+// A resolver that fills one LoadedSettings. Used for one call; not thread-safe.
 class Resolver {
  public:
   Resolver(LoadedSettings& loaded, GivenValues values)

@@ -99,7 +99,7 @@ struct SlurmSettings {
 
 struct KubernetesSettings {
   std::string pod_template;  // Empty disables Kubernetes.
-  std::string api_server;    // Empty for the one of the daemon's own pod.
+  std::string api_server;    // Empty for the API server of the daemon's own pod.
   std::string namespace_name;
   std::string token_file;
   std::string ca_file;
@@ -209,8 +209,8 @@ struct LoadedSettings {
 LoadedSettings LoadSettings(const std::vector<std::string>& args, const Environment& environment,
                             const std::string& program_dir);
 
-// Returns the rights of clients that reach the daemon because of --insecure, as one sentence per
-// address; empty if all addresses beyond loopback authenticate callers.
+// Returns what --insecure exposes, one sentence for each address beyond loopback that does not
+// authenticate callers or does not encrypt. Empty if all do both.
 std::vector<std::string> InsecureNotes(const Settings& settings);
 
 // Returns the text of genesisd --help: usage, one entry per setting, exit codes.

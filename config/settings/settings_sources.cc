@@ -49,7 +49,7 @@ void AddUnknownFlag(const std::string& argument, std::vector<FieldError>& errors
       errors);
 }
 
-// Reads one mapping of the settings file. `prefix` is "" or, e.g., "grpc.".
+// A reader of one mapping of the settings file. `prefix` is "" or, e.g., "grpc.".
 class FileReader {
  public:
   FileReader(const std::string& file, GivenValues& values, std::vector<FieldError>& errors)

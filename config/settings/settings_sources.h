@@ -39,7 +39,7 @@ CommandLine ReadFlags(const std::vector<std::string>& args, std::vector<FieldErr
 void ReadSettingsFile(const std::string& path, const std::string& named_by, GivenValues& values,
                       std::vector<FieldError>& errors);
 
-// Adds the values of all environment variables of settings that are set.
+// Adds the value of each setting whose environment variable is set.
 void ReadSettingsEnvironment(const Environment& environment, GivenValues& values);
 
 }  // namespace genesis

@@ -9,8 +9,8 @@
 
 namespace genesis {
 
-// A setting of genesisd. Its names, range and meaning are declared only here. SettingGroup creates
-// rows from members of the structs in settings.h.
+// A setting of genesisd. The rows are the only declaration of names, ranges and meanings of
+// settings. SettingGroup creates them from members of the structs in settings.h.
 struct SettingRow {
   std::string key;          // YAML key, with dots between levels: "grpc.listen".
   std::string environment;  // E.g. "GENESIS_GRPC_LISTEN".
