@@ -43,7 +43,7 @@ std::string Number(double value) {
   return FormatNumber(value);
 }
 
-// Writes one message with its submessages. Used for one call.
+// A writer of one message with its submessages. Used for one call.
 class YamlWriter {
  public:
   void Write(const Message& message, int depth) {

@@ -12,7 +12,7 @@ namespace genesis::cli {
 std::string DescribeModel(const training::v1::JobSpec& spec);
 std::string DescribeDataset(const training::v1::JobSpec& spec);
 
-// Returns the sizes that slow down the job's reduced precision, at most a
+// Returns warnings about tensor sizes that slow down the job's reduced precision, at most a
 // few; empty for a job in FP32.
 std::vector<std::string> PrecisionWarnings(const training::v1::Job& job);
 

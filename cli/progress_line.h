@@ -12,7 +12,7 @@ namespace genesis::cli {
 
 // Returns "walk-1  RUNNING  [#####.....]  512/1000  51.2%  loss 0.0123  scale 65536  9870 samples/s
 // ETA 0:12" in at most `width` columns: the bar is shortened first, then dropped. Before the first
-// step, returns the state and its reason.
+// step, returns the state with the job's place in the queue or the reason of the state.
 std::string RenderProgress(const training::v1::Job& job, int width);
 
 // Returns the remaining time, from the average rate; "" while the rate is
@@ -24,7 +24,7 @@ std::string RenderEta(const training::v1::Progress& progress);
 std::string RenderEnd(const training::v1::Job& job);
 
 // The progress of a watched job. On a terminal, one line is redrawn in place. Otherwise a line is
-// printed when the state changes and at most once a second. Used by one thread. Cannot fail.
+// printed at each change of state, or after a second. Used by one thread. Cannot fail.
 class ProgressLine {
  public:
   ProgressLine(std::ostream& out, bool terminal, int width, std::function<absl::Time()> now);

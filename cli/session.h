@@ -32,8 +32,8 @@ struct Session {
 void SetDeadline(grpc::ClientContext& context, absl::Duration timeout);
 inline constexpr absl::Duration kCallTimeout = absl::Seconds(10);
 
-// Prints the error of a call and its cure. Returns kUnavailable if no daemon
-// responded, otherwise kFailure.
+// Prints the error of a call and its cure. Returns kUnavailable if no daemon responded or the
+// daemon returned UNAVAILABLE, otherwise kFailure.
 ExitCode ReportError(const grpc::Status& status, Session& session);
 
 // Prints "genesisctl: message" to err and returns kUsage.

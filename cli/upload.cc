@@ -30,7 +30,7 @@ bool MayPass(const grpc::Status& status) {
          status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
 }
 
-// Repeats a call until it succeeds or fails permanently.
+// Repeats a call until it succeeds, fails permanently or was tried kTriesWithoutProgress times.
 template <typename Call>
 grpc::Status Persist(Call call) {
   grpc::Status status;

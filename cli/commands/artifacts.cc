@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using training::v1::Artifact;
 
-// Appends the missing bytes to `part`. An error of that file ends the download and sets `fault`.
+// Appends the missing bytes to `part`. A damaged piece or an error of that file sets `fault`.
 grpc::Status Receive(const Arguments& arguments, const std::string& part, Session& session,
                      std::string& fault) {
   training::v1::ReadArtifactRequest request;

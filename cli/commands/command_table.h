@@ -9,7 +9,7 @@
 
 namespace genesis::cli {
 
-// An option. Long names are unique over all commands, so that options may precede the command.
+// An option. An option may precede the command, so equal names must agree on taking a value.
 struct OptionRow {
   const char* name;        // E.g. "job-id" for --job-id.
   const char* short_name;  // E.g. "f" for -f; "" for none.

@@ -46,9 +46,9 @@ ExitCode RunCompile(const Arguments& arguments, Session& session);
 // Makes no call, because the token file is on the daemon's machine.
 ExitCode RunToken(const Arguments& arguments, Session& session);
 
-// Watches the job until its final state and prints its events if `events`. Returns kOk if it
+// Watches the job until its final state and prints its events if `events`. Returns kOk if the job
 // SUCCEEDED, kJobFailed if it FAILED, kFailure if it was cancelled or Ctrl-C ended the watch,
-// otherwise the result of ReportError.
+// kUnavailable if the daemon ended the watch, otherwise the result of ReportError.
 ExitCode WatchJob(const std::string& job_id, bool events, Session& session);
 
 // Prints `message` as JSON or YAML. For a stream, `compact` prints one JSON object per line.

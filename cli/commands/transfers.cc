@@ -75,7 +75,7 @@ grpc::Status Receive(const std::string& id, const std::string& part, Session& se
   return reader->Finish();
 }
 
-// Returns "" if the received file is the checkpoint, otherwise how it differs.
+// Returns "" if the received file is the checkpoint. Otherwise removes it and returns the error.
 std::string CompareWithRecord(const std::string& part, const Checkpoint& record) {
   const std::optional<Content> content = ReadContent(part);
   if (!content) return FileFault(part);
