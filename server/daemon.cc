@@ -396,8 +396,8 @@ bool Daemon::Drain() {
   return clean;
 }
 
-// Workers stop first, so that their last reports still arrive. The callers stop before the writer,
-// because the writer runs their callbacks.
+// Workers stop first, so that their last reports still arrive. The gRPC listeners stop before the
+// writer, because the writer runs the callbacks of their calls.
 void Daemon::StopAll() {
   if (pool_) pool_->Stop(kStopGrace);
   if (files_) files_->Stop();

@@ -38,8 +38,8 @@
 
 namespace genesis {
 
-// The whole of genesisd: owns all components, starts them in dependency order and stops them in
-// reverse. Used by the main thread; components have threads of their own.
+// The whole of genesisd: owns all components, starts them in dependency order and stops them in the
+// order of StopAll. Used by the main thread; components have threads of their own.
 class Daemon {
  public:
   explicit Daemon(LoadedSettings loaded);
@@ -52,7 +52,7 @@ class Daemon {
   // Handles SIGHUP: reopens the logs and reloads the configuration.
   void OnHangup();
   // Reports the shutdown first, then checkpoints the running jobs and queues them for the next
-  // start. Returns true if every worker exited in time.
+  // start. Returns true if every worker let go of its job in time.
   bool Drain();
 
   // Returns the actual address, e.g. "127.0.0.1:50051". Valid after Start.

@@ -45,8 +45,8 @@ class LogFile final : public spdlog::sinks::base_sink<std::mutex> {
   std::unique_ptr<spdlog::details::file_helper> file_;
 };
 
-// Formats the message as one bounded line, because callers and workers can choose parts of its
-// text. Only the daemon itself can start a record.
+// A formatter that writes the message as one bounded line, because callers and workers can choose
+// parts of its text. Only the daemon itself can start a record.
 class OneLineMessage final : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm&,

@@ -39,8 +39,8 @@ class ApiGate {
   // Returns the generation of the rules that Admit applies.
   uint64_t generation() const { return authenticator_->generation(); }
   OpenWatches& watches() const { return watches_; }
-  // Runs a task on the thread that builds watch messages, which keeps that
-  // work off the writer thread.
+  // Runs a task on the thread that builds watch messages. The writer thread
+  // does not build them, because it must not fall behind.
   void Post(std::function<void()> task) const { threads_.Post(std::move(task)); }
   // Ends watches whose callers are no longer admitted. One thread calls it a few times a second.
   void Tend();
@@ -95,7 +95,7 @@ class ApiCall {
   const MethodRow* method_;
   std::string protocol_;
   Credentials credentials_;
-  std::shared_ptr<std::atomic<uint64_t>> generation_;  // In which the call was admitted.
+  std::shared_ptr<std::atomic<uint64_t>> generation_;  // The rules that last admitted the call.
   Caller caller_;
   absl::Status admission_;
 };

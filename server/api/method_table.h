@@ -14,7 +14,7 @@ namespace genesis {
 struct MethodRow {
   const char* name;  // Name in training_service.proto.
   Role role;         // Lowest role that may call it.
-  bool audited;      // True if it changes state: every call is written to the audit log.
+  bool audited;      // True if every call is written to the audit log.
   const char* verb;  // HTTP verb.
   const char* path;  // HTTP path, e.g. "/v1/jobs/{job_id}". Braces: request fields.
 };

@@ -19,8 +19,8 @@ class QuietStream {
   virtual void CheckAdmission() = 0;
 };
 
-// The open watches of every transport. Their number is limited in total, per caller and over HTTP,
-// where each holds a connection, because every job change costs time for each watch of the job.
+// The open watches of every transport. Their number is limited in total and per caller, because
+// each costs time at every change of its job, and over HTTP, because each holds a connection there.
 //
 // Owner: ApiGate. Threads: any. Failure: RESOURCE_EXHAUSTED naming the limit.
 class OpenWatches {

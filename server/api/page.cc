@@ -27,7 +27,7 @@ constexpr int kMaxSize = 1000;
 constexpr size_t kKeyBytes = 32;
 constexpr size_t kTagBytes = 32;  // SHA-256.
 
-// Returns the key, created for the first token. Aborts if the kernel has no random bytes.
+// Returns the key, created for the first token. Aborts if OpenSSL returns no random bytes.
 const std::array<unsigned char, kKeyBytes>& Key() {
   static const auto& key = *[] {
     auto* made = new std::array<unsigned char, kKeyBytes>;

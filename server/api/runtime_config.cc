@@ -140,7 +140,7 @@ absl::StatusOr<ReloadConfigResponse> RuntimeConfig::TryReload(bool validate_only
     return absl::FailedPreconditionError(
         "this daemon was given its settings by a program, which has no file to read again");
   }
-  // Taken before the files are read, so that a change during the read is detected later.
+  // `look` is taken before PrepareAll reads the files, so that a later change is detected.
   LoadedSettings next = now.again();
   const std::string look = LookOf(next.settings);
   if (!next.errors.empty()) return ToStatus(next.errors);

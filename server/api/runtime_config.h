@@ -20,7 +20,7 @@ namespace genesis {
 //
 // Owner: the daemon. Threads: reloads run on the main thread, which may block on a disk; any thread
 // may request one or read settings. Failure: a reload with an error changes nothing, is logged and
-// counted, and reports all errors together.
+// counted, and returns the errors of the step that failed.
 class RuntimeConfig {
  public:
   // Prepares a component for `next` without changing anything. Returns the function that applies

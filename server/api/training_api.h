@@ -52,8 +52,8 @@ class HistoryStore;
 class RuntimeConfig;
 
 // The unary methods of TrainingService, for every transport: gRPC (rpc/) and HTTP with JSON (rest/)
-// both call it. Stateless: each method validates, calls the core, and runs its callback once. No
-// method blocks. ApiGate has already admitted the caller.
+// both call it. Stateless: each method validates, calls the core, and runs its callback once. A
+// method may read the store but waits for no change. ApiGate has already admitted the caller.
 class TrainingApi {
  public:
   struct Parts {

@@ -16,8 +16,8 @@
 
 namespace genesis {
 
-// Receives the messages of one watch. Both methods are called with the feed's lock held, so they
-// must not block or call the feed.
+// The receiver of the messages of one watch. Both methods are called with the feed's lock held, so
+// they must not block or call the feed.
 class WatchSink {
  public:
   virtual ~WatchSink() = default;
@@ -31,9 +31,9 @@ class WatchSink {
 // sink, and a late Notify is harmless.
 //
 // Keeps the newest snapshot and at most 256 events. If more arrive while a message is in flight,
-// they are dropped and `behind_` is set; the next message is then read from the store on the
-// reader's thread, so that a slow reader costs the writer nothing. The feed ends when its caller is
-// no longer admitted.
+// they are dropped and `behind_` is set; the next message is then read from the store, but not on
+// the writer thread, so that a slow reader costs the writer nothing. The feed ends when its caller
+// is no longer admitted.
 //
 // Owner: the sink and the hub. Threads: any. Failure: Finish receives the statuses of WatchJob.
 class WatchFeed final : public JobWatcher,
@@ -51,8 +51,8 @@ class WatchFeed final : public JobWatcher,
   // Subscribes to the job; the first Advance writes its current state. Returns an error instead of
   // passing it to Finish.
   absl::Status Watch();
-  // Writes the next message as soon as there is one, or ends the watch. Blocks on the store. Called
-  // only at the start and after each message.
+  // Writes the next message as soon as there is one, or ends the watch. Blocks on the store. The
+  // transport calls it only at the start and after each message.
   void Advance();
   void End(const absl::Status& status);
   // Called before the sink is destroyed, but not by a method of the sink.

@@ -25,9 +25,9 @@ struct AuditEntry {
   bool refused = false;
 };
 
-// Appends each entry as a line of JSON with a single write, so that lines never interleave and the
-// kernel has the line when Write returns. Refusals cannot fill the disk: more than 100 within a
-// minute are only counted, and the next line reports their number.
+// The audit log. Each entry is a line of JSON, appended by a single write, so that lines never
+// interleave and the kernel has the line when Write returns. Refusals cannot fill the disk: more
+// than 100 within a minute are only counted, and the next line reports their number.
 //
 // Owner: the daemon. Threads: any. Failure: a line that cannot be written is logged, at most once a
 // minute, and reported to `on_lost`. The API call itself continues.

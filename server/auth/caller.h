@@ -28,14 +28,14 @@ struct Credentials {
 class Authenticator {
  public:
   virtual ~Authenticator() = default;
-  // Returns UNAUTHENTICATED naming what is missing, but never the given credentials.
+  // Returns the caller, or UNAUTHENTICATED with what is missing but never the given credentials.
   virtual absl::StatusOr<Caller> Authenticate(const Credentials& credentials) const = 0;
   // Returns a number that changes whenever Authenticate may return a different result.
   virtual uint64_t generation() const { return 0; }
 };
 
-// Treats every caller as admin. Used if only this machine can reach the daemon and
-// no tokens are configured.
+// An authenticator to which every caller is an admin. Used if only this machine can
+// reach the daemon and no tokens are configured.
 class OpenAuthenticator final : public Authenticator {
  public:
   absl::StatusOr<Caller> Authenticate(const Credentials&) const override { return Caller(); }

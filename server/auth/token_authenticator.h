@@ -15,7 +15,7 @@
 
 namespace genesis {
 
-// Identifies callers by token or by client certificate.
+// An authenticator by token or by client certificate.
 //
 // Owner: the daemon. Threads: any; Replace swaps the rules for later calls. Failure:
 // UNAUTHENTICATED, the same for a malformed token and an unknown one.

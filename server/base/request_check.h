@@ -6,7 +6,7 @@
 
 namespace genesis {
 
-// Returns INVALID_ARGUMENT listing every malformed field of a request; see
+// Returns INVALID_ARGUMENT listing the malformed fields of a request; see
 // base/text/message_limits.h. Must run before any other use of the request.
 absl::Status CheckRequest(const google::protobuf::Message& request);
 

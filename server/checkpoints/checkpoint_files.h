@@ -66,8 +66,8 @@ class CheckpointFiles {
                                    const std::string& id) const;
   // Removes the file, its manifest and its shards. OK if they are already gone.
   absl::Status Remove(const training::v1::Checkpoint& checkpoint) const;
-  // Verifies the file in a separate process. INVALID_ARGUMENT with its message if the checkpoint is
-  // damaged or cannot be read in time.
+  // Verifies the file in a separate process. INVALID_ARGUMENT with the process's message if the
+  // checkpoint is damaged or cannot be read in time.
   absl::Status Verify(const std::string& path, const std::string& id) const;
 
  private:

@@ -17,7 +17,7 @@ absl::Status ToStatus(const std::vector<std::string>& faults) {
   return absl::InvalidArgumentError(absl::StrJoin(faults, "\n"));
 }
 
-// Collects the errors of one message. Each names its batch.
+// A collector of the errors of one message. Each error names its batch.
 class BatchCheck {
  public:
   BatchCheck(const AppendTrajectoriesRequest& request, const AppendTarget& target)

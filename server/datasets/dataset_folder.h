@@ -13,7 +13,7 @@ namespace genesis {
 // Other folders are not datasets. Links and names that begin with a dot are skipped. All functions
 // block on the disk.
 
-// Returns the paths relative to the root, sorted. RESOURCE_EXHAUSTED if over 100000.
+// Returns the paths relative to the root, sorted. RESOURCE_EXHAUSTED for more than 100000.
 absl::StatusOr<std::vector<std::string>> ListDatasetNames(const std::string& root);
 
 // Describes one dataset. NOT_FOUND if it does not exist or no longer exists. A damaged buffer is

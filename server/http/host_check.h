@@ -8,8 +8,8 @@
 
 namespace genesis {
 
-// Protects a daemon without authentication from pages of other sites. Such a page cannot read
-// responses of http://127.0.0.1, unless its own name is pointed there after it was loaded (DNS
+// A check that protects a daemon without authentication from pages of other sites. Such a page
+// cannot read responses of http://127.0.0.1, unless its name is pointed there after it loaded (DNS
 // rebinding). In that case, the Host header still has that name.
 //
 // If TLS or tokens guard the API, or --insecure opens it beyond this machine, the operator of the

@@ -14,7 +14,7 @@
 
 namespace genesis {
 
-// Posts tasks from other threads to the server's thread. Drops tasks posted after Close.
+// A queue of tasks from other threads to the server's thread. Drops tasks posted after Close.
 class HttpLoop {
  public:
   explicit HttpLoop(boost::asio::io_context* io) : io_(io) {}

@@ -29,7 +29,7 @@ bool IsToken(absl::string_view text) {
   });
 }
 
-// Fields of which some implementations read a duplicate and others ignore it.
+// Returns true for a field whose duplicate some programs read and others ignore.
 bool IsSingle(const std::string& name) {
   static const auto& names = *new std::set<std::string>{
       "authorization", "content-length", "content-type", "expect",           "host",

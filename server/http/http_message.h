@@ -63,8 +63,8 @@ struct HttpResponse {
 // if the client is gone.
 using Respond = std::function<void(HttpResponse)>;
 
-// Receives a body piece by piece. Called on the server's thread; must not block. After each call it
-// must request more or respond; it responds once, on any thread.
+// The receiver of a body, piece by piece. Called on the server's thread; must not block. After each
+// call it must request more or respond; it responds once, on any thread.
 class HttpUpload {
  public:
   virtual ~HttpUpload() = default;

@@ -12,8 +12,8 @@ struct ByteRange {
   int64_t end = 0;
 };
 
-// The bytes of a file of `size` bytes that a Range header requests; nullopt if no requested byte
-// exists (416). A malformed header, or several ranges, request the whole file (RFC 9110).
+// The bytes of a file of `size` bytes that a Range header requests. `range` is unset if the file
+// has none of them (416). A malformed header or several ranges request the whole file (RFC 9110).
 struct RangeAnswer {
   bool partial = false;
   std::optional<ByteRange> range;

@@ -73,7 +73,7 @@ class HttpSender {
  private:
   static constexpr size_t kPiece = size_t{64} * 1024;
 
-  // Serves a complete body in slices, so that each has its own deadline.
+  // A complete body, served in slices so that each has its own deadline.
   class SlicedBody final : public HttpBody {
    public:
     explicit SlicedBody(std::string whole) : whole_(std::move(whole)) {}

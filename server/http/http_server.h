@@ -13,7 +13,7 @@ class context;
 
 namespace genesis {
 
-// Returns the TLS context for a new connection; null closes it. Called for each connection.
+// Returns the TLS context for a new connection, or null to close it. Called for each connection.
 using HttpTlsSource = std::function<std::shared_ptr<boost::asio::ssl::context>()>;
 
 struct HttpLimits {
@@ -28,7 +28,7 @@ struct HttpLimits {
   // Maximum bytes of all bodies that are read whole at one time. Above it the response is 503.
   size_t max_bodies_bytes = size_t{64} * 1024 * 1024;
 
-  // Returns the connections reserved for probes. Other requests use the rest.
+  // Returns the number of connections reserved for probes. Other requests use the rest.
   int reserved_connections() const { return max_connections / 8; }
 };
 

@@ -48,7 +48,7 @@ std::optional<Refusal> AnswerTo(const error_code& error, const HttpLimits& limit
     return Refusal{
         431, "The request's header is over " + std::to_string(limits.max_header_bytes) + " bytes"};
   }
-  // Other errors of Beast are bad syntax. After all others (timeout, reset) the client is gone.
+  // After these two errors, and those of other libraries (timeout, reset), the client is gone.
   if (error == http::error::end_of_stream || error == http::error::partial_message ||
       error.category() != make_error_code(http::error::end_of_stream).category()) {
     return std::nullopt;

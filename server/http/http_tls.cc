@@ -26,7 +26,7 @@ std::shared_ptr<ssl::context> MakeContext(const TlsMaterial& material) {
   return context;
 }
 
-// Caches the context of the newest usable material.
+// A cache of the context of the newest usable material.
 class Contexts {
  public:
   explicit Contexts(const TlsStore* store) : store_(store) {}

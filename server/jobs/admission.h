@@ -17,8 +17,8 @@
 
 namespace genesis {
 
-// Admits jobs to the queue: checks names, specification and files, and reports all errors together.
-// A repeated request returns the job that it created before.
+// The admission of jobs to the queue. It checks names, specification and files, and reports all
+// errors of the first of them that has any. A repeated request returns the job that it created.
 //
 // Owner: JobManager. Threads: any thread may call Train and SetQueueLimit, only the writer thread
 // the rest. Files are checked on other threads, because a file system may hang.

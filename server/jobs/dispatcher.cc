@@ -20,8 +20,8 @@ namespace {
 
 using training::v1::Job;
 
-// Maximum number of jobs that may overtake the head of the queue while it lacks memory, and the age
-// of the head at which overtaking stops.
+// Maximum number of queued jobs that are tried in order, and the age at which a job that cannot
+// start lets no later job overtake it.
 constexpr size_t kMaxPassing = 32;
 constexpr absl::Duration kPassingPatience = absl::Minutes(10);
 // How long a job with distributed.min_ranks waits for all its ranks before it starts with fewer,

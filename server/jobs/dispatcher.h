@@ -22,7 +22,7 @@ namespace genesis {
 // The queue of jobs. Decides which job gets a slot next, when it may start, and which running job
 // yields its slot; also sets the parameters of each attempt.
 //
-// Owner: JobManager. Threads: draining() and usage() are for any, the rest is the writer's.
+// Owner: JobManager. Threads: any for Drain(), draining() and usage(); the writer's for the rest.
 class Dispatcher {
  public:
   Dispatcher(const JobManagerOptions& options, JobLedger* ledger, JobStops* stops,
@@ -82,7 +82,7 @@ class Dispatcher {
   std::vector<training::v1::PrecisionMode> AllowedOn(const training::v1::PrecisionSpec& spec,
                                                      const std::vector<WorkerLease>& leases) const;
   // Returns true if free slots must be kept for the job at the head of the queue: its workers are
-  // starting or jobs of lower priority are stopping. Stops such jobs if that helps.
+  // starting or other jobs are stopping. Stops jobs of lower priority if that makes enough room.
   bool MakeRoomFor(const training::v1::Job& waiting);
   int RanksOf(const training::v1::Job& job) const;
   // Reserves workers for all ranks of the job. If it has waited long enough, reserves

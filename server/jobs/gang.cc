@@ -18,9 +18,9 @@ using training::v1::RankStatus;
 
 constexpr char kLoopback[] = "127.0.0.1";
 constexpr size_t kSecretBytes = 32;
-// A rank is a straggler if its step time exceeds the median of all ranks by this factor.
+// A rank is a straggler if its step time without waiting exceeds the ranks' median by this factor.
 constexpr double kStragglerRatio = 1.2;
-// Step times older than the longer of the two are ignored, because a stopped rank reports none.
+// A rank's report is fresh for kFresh or kFreshSteps of its steps, whichever is longer.
 constexpr absl::Duration kFresh = absl::Seconds(5);
 constexpr double kFreshSteps = 3;
 

@@ -295,7 +295,7 @@ void JobAttempts::LoseAttempt(const Job& job, Failure failure, bool never_back) 
   } else if (request != nullptr) {
     EndStopped(id, *request, "");
   } else if (never_back) {
-    // The worker was lost with the daemon or before it got the job, so this is not a restart.
+    // The worker was lost during a restart of the daemon, so this does not count as a restart.
     context_.table.Count([this] { context_.metrics->WorkerRestarted("daemon_restart"); });
     Requeue(id, IsGang(job) ? "a worker of it did not outlive a restart of the daemon"
                             : "its worker did not outlive a restart of the daemon");

@@ -68,8 +68,8 @@ void JobManager::Drain() {
                            const JobTable& table = ledger_.table();
                            for (const std::string& id : table.Ids()) {
                              const Job& job = *table.Find(id);
-                             // Runs after a pending assignment of the job to a worker, even if both
-                             // are in the same commit.
+                             // The stop is sent after a pending assignment of the job to a worker,
+                             // even if both are in the same commit.
                              if (!IsOnWorker(job.state())) continue;
                              stops_.Ask(job, /*checkpoint=*/true, "the daemon drains");
                            }

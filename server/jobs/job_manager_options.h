@@ -22,7 +22,7 @@ struct JobManagerOptions {
   PrecisionSettings precision;
   RehearsalSettings rehearsals;
   RetentionSettings retention;
-  // Called with the result of each job, on the writer thread; must not block.
+  // Called on the writer thread at milestones, evaluations and ends of jobs; must not block.
   std::function<void(const training::v1::HistoryRow&)> on_history =
       [](const training::v1::HistoryRow&) {};
   // The clusters from which workers may be requested; null for none.

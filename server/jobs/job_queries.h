@@ -37,12 +37,12 @@ class JobQueries {
   absl::StatusOr<std::vector<StoredJob>> List(const JobQuery& query) const;
   absl::StatusOr<training::v1::Checkpoint> GetCheckpoint(const std::string& id) const;
   training::v1::StatsResponse Stats() const;
-  // Returns statistics for a time window or for one job. NOT_FOUND; INVALID_ARGUMENT if invalid.
+  // Returns statistics of all jobs or one. NOT_FOUND; INVALID_ARGUMENT for an invalid time window.
   absl::StatusOr<training::v1::StatsResponse> Stats(
       const training::v1::StatsRequest& request) const;
   // Returns one row for each job that is on a worker.
   std::vector<training::v1::HistoryRow> HistoryRows() const;
-  // Sends the watcher the current job, then each change. NOT_FOUND.
+  // Sends the watcher the current job, then each change. NOT_FOUND if there is no such job.
   absl::Status Watch(const std::string& job_id, const std::shared_ptr<JobWatcher>& watcher);
   void Unwatch(const std::string& job_id, const JobWatcher* watcher);
 

@@ -45,7 +45,7 @@ class JobStops {
   // Records a hang; the pool is already ending the worker. Recorded before the commit, because the
   // worker's end may be in the same group of changes.
   void NoteHang(const std::string& job_id, const std::string& reason) {
-    // Report the first rank that hung, because the other ranks wait for it.
+    // Keep the first report, because ranks that wait for the hung one are reported later.
     const StopRequest* const known = Find(job_id);
     if (known != nullptr && known->cause == StopCause::kHung) return;
     stops_[job_id] = {StopCause::kHung, reason};

@@ -69,8 +69,8 @@ std::vector<std::string> QueueOrder(const std::vector<WaitingJob>& waiting,
 std::vector<std::string> ChooseVictims(int priority, int slots, std::vector<HoldingJob> holding);
 
 // Estimates the start times of waiting jobs, given by the slots they need: slots become free as the
-// jobs in them end, and each job takes `expected`. Stops before the first job that needs more than
-// `slots`. Empty if a relevant remaining time is unknown.
+// jobs in them end, and each job takes `expected`. Stops before the first job that needs more slots
+// than are known to become free. Empty if the remaining time of a holding job is unknown.
 std::vector<absl::Time> EstimateStarts(const std::vector<int>& waiting, int slots,
                                        const std::vector<HoldingJob>& holding,
                                        std::optional<absl::Duration> expected, absl::Time now);

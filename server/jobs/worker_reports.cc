@@ -91,7 +91,7 @@ void WorkerReports::OnWorkerHung(const std::string& job_id, int64_t claim, int r
                           if (!attempts_.IsCurrent(job_id, claim)) return;
                           const Job& job = *context_.table.Find(job_id);
                           const bool gang = IsGang(job);
-                          // Ranks wait for each other: the first late one need not hang.
+                          // Ranks wait for each other, so this rank may only wait for a hung one.
                           context_.stops.NoteHang(
                               job_id,
                               absl::StrCat(gang ? DescribeRank(job, rank) : "the worker", " made ",

@@ -24,7 +24,7 @@ struct CommandLimits {
 };
 
 // Runs `words`, a program and its arguments, with `input` as its standard input, and waits for it
-// to exit. The program is searched in PATH. It gets the daemon's environment, its own process
+// to exit. The program is looked up in PATH. It gets the daemon's environment, its own process
 // group, and no other file handles. SIGPIPE must be ignored, because a program may exit before it
 // has read all of `input`, which is not an error.
 //

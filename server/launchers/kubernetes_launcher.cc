@@ -106,7 +106,7 @@ absl::StatusOr<std::string> KubernetesLauncher::Submit(const LaunchRequest& requ
   if (!reply.ok()) return reply.status();
   if (reply->status == kCreated || reply->status == kOk || reply->status == kAccepted) return name;
   if (reply->status != kConflict) return Refused("the Job", *reply);
-  // It was created by an earlier daemon that died before the reply.
+  // An earlier daemon may have created the Job and died before the reply.
   const absl::StatusOr<Json> known =
       Ask({.method = "GET", .target = absl::StrCat(JobsPath(), "/", name)}, kOk,
           absl::StrCat("a look at Job ", name));

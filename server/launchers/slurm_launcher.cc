@@ -130,7 +130,7 @@ absl::StatusOr<CommandResult> SlurmLauncher::Run(const std::string& program,
 absl::StatusOr<std::string> SlurmLauncher::Submit(const LaunchRequest& request) {
   const absl::StatusOr<std::vector<LaunchStatus>> before = Poll(request.name);
   if (!before.ok()) return before.status();
-  // It was submitted by an earlier daemon that died before the reply.
+  // An earlier daemon may have submitted the job and died before the reply.
   for (const LaunchStatus& known : *before) {
     if (known.name == request.name) return known.cluster_id;
   }

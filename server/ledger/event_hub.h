@@ -22,8 +22,8 @@ struct JobSnapshot {
 // Events of one job that have just become durable, oldest first; shared by its readers.
 using JobEvents = std::vector<std::shared_ptr<const training::v1::JobEvent>>;
 
-// A watcher of one job. Notify is called on the writer thread and must not block. At the start it
-// may see an older version after a newer one, and must keep the newest. Each version comes with the
+// A watcher of one job. Notify is called on the writer thread and must not block. A new watcher may
+// see an older version after a newer one, and must keep the newest. Each version comes with the
 // events that led to it. A version may come again, with more events.
 class JobWatcher {
  public:
@@ -31,8 +31,8 @@ class JobWatcher {
   virtual void Notify(std::shared_ptr<const JobSnapshot> snapshot, const JobEvents& events) = 0;
 };
 
-// Sends durable changes to watchers. Keeps nothing for slow watchers: each has a bounded queue of
-// its own. Thread-safe. Holds no lock while it calls a watcher.
+// The sender of durable changes to watchers. It keeps nothing for slow watchers: each has a bounded
+// queue of its own. Thread-safe. Holds no lock while it calls a watcher.
 class EventHub {
  public:
   void Subscribe(const std::string& job_id, std::shared_ptr<JobWatcher> watcher);

@@ -18,7 +18,7 @@ int64_t Divergences(const training::v1::Job& job) {
                        [](const auto& incident) { return incident.rule() == kDivergence; });
 }
 
-// Returns the overflow steps. Jobs of earlier versions have no count, so it is an upper bound.
+// Returns the overflow steps, or an upper bound for jobs of earlier versions, which have no count.
 int64_t OverflowSteps(const Progress& progress) {
   if (progress.has_overflow_steps()) return progress.overflow_steps();
   return std::min(progress.skipped_steps(), progress.reduced_precision_steps());

@@ -111,7 +111,7 @@ class JobTable {
     std::string job_id;
     std::shared_ptr<training::v1::JobEvent> event;
   };
-  // Changes since the last commit that was written; `originals` since the last commit at all.
+  // Changes since the last commit.
   struct Pending {
     std::map<std::string, std::optional<Record>> originals;  // Unset if inserted.
     std::set<std::string> to_store;

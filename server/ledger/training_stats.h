@@ -89,9 +89,9 @@ class TrainingStats {
   training::v1::StatsWindow WindowOf(const std::string& job_id, absl::Duration length,
                                      absl::Time now) const;
   std::vector<training::v1::HistoryPoint> HistoryOf(const std::string& job_id) const;
-  // Returns the bytes held by the allocator of the job's worker; nullopt without device or worker.
+  // Returns the bytes held by the CUDA allocator of the job's rank 0; nullopt if not reported.
   std::optional<int64_t> DeviceMemoryOf(const std::string& job_id) const;
-  // Returns the bytes held by the allocators of all workers, by "fp32", "fp16", "bf16".
+  // Returns the sum of these bytes over all running jobs, by "fp32", "fp16", "bf16".
   std::map<std::string, int64_t> DeviceMemory() const;
 
  private:

@@ -106,7 +106,7 @@ void Writer::ApplyAll(std::deque<Change> changes) {
   waiting_.insert(waiting_.begin(), std::make_move_iterator(facts.begin()),
                   std::make_move_iterator(facts.end()));
   // While the store fails, no other change can be committed, so this thread may wait. Stop() ends
-  // the wait. Dropped reports are recovered from the store on restart.
+  // the wait and drops the reports; the next start recovers the jobs as they are in the store.
   const auto stopping = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; };
   changed_.WaitUntil(mutex_, SteadyNow() + kCommitRetryPause, stopping);
   if (stopping_) waiting_.clear();

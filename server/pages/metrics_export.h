@@ -13,12 +13,12 @@
 
 namespace genesis {
 
-// Serves GET and HEAD of /api/metrics/export: the current state and the last day as one JSON
-// document, for post-mortems. docs/history.md documents its schema.
+// The handler of GET and HEAD of /api/metrics/export: the current state and the last day as one
+// JSON document, for post-mortems. docs/history.md documents its schema.
 //
 // Owner: the daemon; outlives the server. Threads: called on the server's thread. The document is
-// built on another thread, because reading a day of history takes a while. Failure: 503 if several
-// exports are in progress. If the history cannot be read, the document says why.
+// built on another thread, because reading a day of history takes a while. Failure: 503 if four
+// exports are queued or in progress. If the history cannot be read, the document says why.
 class MetricsExport {
  public:
   struct Parts {

@@ -19,7 +19,7 @@ struct Readiness {
   std::vector<std::string> notes;
 };
 
-// The sources of the pages. Each call returns a snapshot and does not block.
+// The sources of the pages. Each call returns a snapshot; recent_jobs and history read the store.
 struct RouteSources {
   std::function<Readiness()> readiness;
   std::function<training::v1::StatsResponse()> stats;

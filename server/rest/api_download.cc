@@ -21,7 +21,7 @@ using training::v1::DownloadCheckpointRequest;
 
 constexpr int64_t kPieceBytes = 64 * 1024;
 
-// Streams the file from the download's current position to its end.
+// The body of a download: the file from the download's current position to its end.
 class DownloadBody final : public HttpBody, public std::enable_shared_from_this<DownloadBody> {
  public:
   DownloadBody(const ApiCall& call, CheckpointFiles* files,

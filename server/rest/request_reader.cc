@@ -31,8 +31,8 @@ absl::Status FaultStatus(std::string path, std::string value, std::string accept
   return ToStatus({{std::move(path), std::move(value), std::move(accepted)}});
 }
 
-// Finds names in a JSON value that the message does not have. Protobuf's own parser reports only
-// the first, without a suggestion.
+// A finder of names in a JSON value that the message does not have. Protobuf's own parser reports
+// only the first, without a suggestion.
 class UnknownNames {
  public:
   std::vector<FieldError> Find(const Value& value, const Descriptor& type) {

@@ -9,8 +9,8 @@
 
 namespace genesis {
 
-// Functions that fill a request from HTTP. INVALID_ARGUMENT lists every error as a field violation:
-// unknown names with the nearest known one, values with what is accepted.
+// Functions that fill a request from HTTP. INVALID_ARGUMENT has a field violation: for an unknown
+// name the nearest known one, for a value what is accepted. ReadJson lists all unknown names.
 
 // Reads "states=JOB_STATE_QUEUED&states=JOB_STATE_RUNNING&labels.team=a&page_size=5". Repeated
 // fields are repeated; a dot precedes fields of messages and keys of maps.

@@ -17,7 +17,7 @@
 
 namespace genesis {
 
-// Accepts connections for gRPC, whose own listeners stop accepting permanently once the process has
+// The listener in place of gRPC's own, which stop accepting permanently once the process has
 // run out of file descriptors (seen with 1.51). A connection over the limit is closed immediately,
 // so that its client can retry. Later connections are served as soon as there is room.
 //

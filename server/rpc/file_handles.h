@@ -5,8 +5,8 @@ namespace genesis {
 // Raises the soft limit of open files to the hard limit and returns the new limit.
 int RaiseFileHandleLimit();
 
-// Decides whether another connection may be accepted. Without a free file descriptor, the store,
-// the log and worker starts would fail, so listeners leave a quarter of them free. Counting all
+// The room for connections. Without a free file descriptor, the store, the log and worker starts
+// would fail, so listeners leave a quarter of the descriptors free. Counting all
 // descriptors for each connection would be slow, so a count is reused until a part of the room that
 // it found is used up.
 //

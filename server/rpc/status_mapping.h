@@ -8,8 +8,8 @@ namespace genesis {
 
 // Converts an absl status to a gRPC status. The codes have equal numbers. Payloads, such as
 // google.rpc.BadRequest, go into grpc-status-details-bin. Message and details are truncated to what
-// every client accepts in a trailer (8 KiB), because a larger one would arrive as
-// RESOURCE_EXHAUSTED without them. BoundedText marks a truncated message.
+// every client accepts in a trailer (8 KiB). With a larger trailer, the client would get only
+// RESOURCE_EXHAUSTED. BoundedText marks a truncated message.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
 }  // namespace genesis

@@ -7,7 +7,7 @@
 namespace genesis {
 
 // TrainingService over gRPC. Admits the call, passes unary calls to TrainingApi and streams to
-// their reactors, converts the status and counts the call. Stateless; never blocks.
+// their reactors, converts the status and counts the call. Stateless; waits for no change.
 class TrainingServiceImpl final : public training::v1::TrainingService::CallbackService {
  public:
   explicit TrainingServiceImpl(const ApiParts& parts) : parts_(parts) {}

@@ -7,7 +7,7 @@
 
 namespace genesis {
 
-// Refuses calls of unknown methods, as gRPC itself does, and reports each to a counter.
+// A service that refuses calls of unknown methods, as gRPC itself does, and reports each of them.
 //
 // Owner: the listener. Threads: gRPC's, which call `on_call`.
 class UnknownMethods final : public grpc::CallbackGenericService {

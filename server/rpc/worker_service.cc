@@ -36,8 +36,8 @@ std::string PeerAddress(absl::string_view peer) {
   return std::string(peer);
 }
 
-// Reads until the worker closes its side, and writes commands one at a time. Finishes when the
-// reads end or the pool closes the link. Deletes itself in OnDone.
+// The daemon's end of one Attach stream. It writes commands one at a time, and reads until the
+// worker closes its side or the pool closes the link, then finishes. Deletes itself in OnDone.
 class AttachReactor final : public grpc::ServerBidiReactor<AttachRequest, AttachResponse> {
  public:
   // `call` and `peer`, the address, are set for a worker of another host.

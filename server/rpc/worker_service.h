@@ -6,11 +6,11 @@
 
 namespace genesis {
 
-// Serves WorkerService.Attach: one reactor per worker, between its stream and the pool. Stateless.
+// WorkerService over gRPC: one reactor per worker, between its stream and the pool. Stateless.
 class WorkerServiceImpl final : public training::v1::WorkerService::CallbackService {
  public:
-  // `gate` admits workers of other hosts. It is null for the socket in the data folder, which is
-  // protected by the folder's mode.
+  // `gate` admits workers of other hosts. It is null for the socket in the data folder, which only
+  // the daemon's user can open.
   WorkerServiceImpl(WorkerPool* pool, const ApiGate* gate) : pool_(pool), gate_(gate) {}
 
   grpc::ServerBidiReactor<training::v1::AttachRequest, training::v1::AttachResponse>* Attach(

@@ -18,8 +18,8 @@ namespace genesis {
 // with sqlite3 while the daemon runs (docs/history.md). It is a separate file, so that damage to it
 // cannot affect jobs.
 //
-// Owner: the daemon. Threads: any for Read; the recorder's for the rest. Failure: the store's
-// status. A damaged file is set aside and replaced; one with a newer schema is not touched.
+// Owner: the daemon. Threads: any for Read and ReadNewest; the recorder's for the rest. Failure:
+// Database's status. A damaged file is set aside and replaced; a newer schema is not touched.
 class HistoryStore {
  public:
   struct Query {
@@ -47,7 +47,7 @@ class HistoryStore {
 
   // Appends all rows or none. Opens or creates the file first if necessary.
   absl::Status Append(const std::vector<training::v1::HistoryRow>& rows);
-  // Removes older rows, a few thousand per call. Returns true if there may be more.
+  // Removes rows older than `before`, a few thousand per call. Returns true if there may be more.
   absl::StatusOr<bool> Forget(absl::Time before);
 
  private:

@@ -12,11 +12,11 @@
 
 namespace genesis {
 
-// A few connections that read jobs.db, each used by one thread at a time. In WAL mode readers and
-// the writer do not block each other.
+// A few connections that read one database, each used by one thread at a time. In WAL mode readers
+// and the writer do not block each other.
 //
-// Owner: JobStore. Threads: any may call Borrow, which blocks while all connections are borrowed.
-// Failure: the store's status if a connection cannot be opened.
+// Owner: JobStore and HistoryStore, one each. Threads: any may call Borrow, which blocks while all
+// connections are borrowed. Failure: Database's status if a connection cannot be opened.
 class ReaderPool {
  public:
   explicit ReaderPool(std::string path) : path_(std::move(path)) {}

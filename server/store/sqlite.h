@@ -58,8 +58,8 @@ class Database {
   };
   enum class Check { kQuick, kFull };
 
-  // Opens `path`. kReadWrite creates it, with WAL and synchronous=FULL: a commit is on
-  // disk when Execute returns.
+  // Opens `path`. kReadWrite creates a missing file and sets WAL and synchronous=FULL: a commit is
+  // on disk when Execute returns.
   static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path,
                                                         const Options& options);
   static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path) {

@@ -8,7 +8,7 @@
 
 namespace genesis {
 
-// Reports the state of the service to systemd, as sd_notify(3) does: one datagram to
+// A sender of the service's state to systemd, as by sd_notify(3): one datagram to
 // $NOTIFY_SOCKET. Does nothing if the variable is not set.
 //
 // Owner: the daemon. Threads: any. Failure: none. A state that cannot be sent is lost.

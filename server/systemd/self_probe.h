@@ -14,9 +14,9 @@
 
 namespace genesis {
 
-// Probes the daemon as a client would: with a new connection to the real listener and a
-// health check with a deadline. Also probes the writer thread. A process that merely
-// exists passes neither probe.
+// A thread that probes the daemon as a client would, with a new connection to the real
+// listener and a health check with a deadline, and that probes the writer thread. A process
+// that merely exists passes neither probe.
 //
 // Owner: the daemon. Threads: its own. Failure: none. A failed probe is logged once
 // and shows in last_success.

@@ -16,8 +16,8 @@
 
 namespace genesis {
 
-// Writes the history: a row per running job at an interval, and one at the end of each job. Removes
-// rows that are too old.
+// The writer of the history. It writes a row per running job at an interval, and the rows passed to
+// Note. It removes rows that are too old.
 //
 // Owner: the daemon. Threads: any may call Note, which never blocks. A separate thread writes, so
 // that a slow or full disk blocks nothing else. Failure: rows that cannot be written are queued, up

@@ -148,7 +148,7 @@ class MachineMonitor::Sampler {
   std::map<std::string, std::string> told_;
 
   absl::Mutex mutex_;
-  Metrics* const metrics_ ABSL_PT_GUARDED_BY(mutex_);  // Null after Stop.
+  Metrics* const metrics_ ABSL_PT_GUARDED_BY(mutex_);  // Not used after Stop.
   SteadyCondition changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;

@@ -12,8 +12,8 @@
 
 namespace genesis {
 
-// Measures the machine every few seconds: free space of file systems, and the driver's metrics of
-// the GPUs that jobs run on.
+// The monitor of the machine. Every few seconds, it measures the free space of file systems, and
+// the driver's metrics of the GPUs that jobs run on.
 //
 // Owner: the daemon. Threads: the main thread for Start, Stop and HideStale. A separate
 // thread measures, because a file system or a driver may be slow. Failure: a metric that

@@ -38,7 +38,7 @@ class Telemetry {
     monitor_.Stop();
   }
   void Note(const training::v1::HistoryRow& row) { recorder_.Note(row); }
-  // Removes the values of devices that were not measured lately.
+  // Removes old measurements of the machine from the metrics.
   void HideStale() { monitor_.HideStale(); }
   HistoryStore* history() { return &history_; }
 

@@ -9,21 +9,21 @@
 
 namespace genesis {
 
-// Detects that a worker hangs, by its progress, because a deadlocked worker is still alive. In
-// SECTION_STEP only steps are progress; in other sections every event is. Each section restarts the
-// clock, so that time spent in an earlier one does not count.
+// A detector of hanging workers, by their progress, because a deadlocked worker is still alive. All
+// events are progress, except log lines in SECTION_STEP. Each section restarts the clock, so that
+// time spent in an earlier one does not count.
 //
 // Owner: a Worker of WorkerTable.
 class ProgressWatch {
  public:
   // Called when the job has been sent to the worker.
   void Begin(absl::Time now);
-  // Called when the worker has reattached. It has until its old deadline, or at least the time in
-  // which its queued events arrive. Leaving and returning without progress still counts as a hang.
+  // Called when the worker has reattached. Its deadline stays, or is put off until queued events
+  // can have arrived. Leaving and returning without progress still counts as a hang.
   void Resume(absl::Time now);
   void OnEvent(const training::v1::AttachRequest& event, absl::Time now);
-  // Called when the stream breaks for the first time since the newest progress. Progress is unknown
-  // while it is broken.
+  // Called when the stream breaks, because progress is unknown until the worker has reattached. The
+  // deadline stays in force if the worker has already reattached once since its newest progress.
   void Pause() { watching_ = false; }
   // Called when no more progress is expected.
   void End() {
@@ -33,7 +33,7 @@ class ProgressWatch {
 
   // Returns the time at which the worker counts as hung if it makes no progress.
   absl::Time Deadline(const HangSettings& timeouts) const;
-  // For example: "no progress for 10m while making steps; accepted: hang.step_seconds".
+  // For example: "no progress for 10m while making steps (hang.step_seconds)".
   std::string Describe(const HangSettings& timeouts) const;
 
  private:

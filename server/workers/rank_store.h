@@ -14,7 +14,7 @@ namespace genesis {
 // A `RankStore` is the key-value store through which the ranks of one claim find each other, like
 // torch.distributed's TCPStore with torchrun. Operations arrive on the ranks' authenticated
 // streams, so no other process can access it. Sets and adds may be repeated, because a restarted
-// daemon has lost them. Gets wait for their keys.
+// daemon has lost them. A get may wait for its keys.
 //
 // Owner: WorkerTable. Failure: an operation that would exceed the bounds, or that arrives after
 // Close, gets a response with an error.
@@ -37,7 +37,7 @@ class RankStore {
   Answers Handle(int rank, const training::v1::StoreRequest& request);
   // Closes the store for the reason `why`: fails all pending gets and all later operations.
   Answers Close(const std::string& why);
-  // Drops the pending gets of a rank whose stream has ended. Its new stream repeats them.
+  // Drops the pending gets of a rank whose stream has ended. A rank that reattaches repeats them.
   void Forget(int rank);
 
  private:

@@ -8,7 +8,7 @@
 namespace genesis {
 namespace {
 
-// Time from SIGTERM, after which a worker checkpoints if it can, to SIGKILL.
+// Time between SIGTERM, on which a worker checkpoints if it can, and SIGKILL.
 constexpr absl::Duration kTermGrace = absl::Seconds(10);
 
 }  // namespace

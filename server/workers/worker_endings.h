@@ -9,7 +9,7 @@
 
 namespace genesis {
 
-// Sends SIGTERM or SIGKILL to the worker. On another host, closes its stream instead.
+// Sends the signal to the worker. On another host, stops its job (SIGTERM) or closes its stream.
 void SignalWorker(const std::string& id, Worker& worker, int signal, WorkerActions& actions);
 
 // Returns the command that ends a rank's attempt. Requires an open link.

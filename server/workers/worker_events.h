@@ -15,14 +15,14 @@ struct WorkerExit {
   int64_t claim = 0;
   int rank = 0;
   ProcessExit exit;
-  // True if an earlier daemon had started it and it did not reattach to this one.
+  // True if an earlier daemon had given it the job and it did not reattach to this one.
   bool never_back = false;
   // Why the pool killed it, in one sentence; empty if it exited by itself.
   std::string forced;
   std::vector<std::string> log_tail;  // Its last output, at most 50 lines.
 };
 
-// The observer of the pool, called on its or gRPC's threads; must not block or call the pool.
+// The observer of the pool, called on threads of the pool or gRPC; must not block or call the pool.
 class WorkerEvents {
  public:
   virtual ~WorkerEvents() = default;

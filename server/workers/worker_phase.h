@@ -4,8 +4,8 @@
 
 namespace genesis {
 
-// The phase of one worker. The end of its process is recorded separately: until it is removed, the
-// phase describes what the worker held.
+// The phase of one worker. The end of its process is recorded separately: until the worker is
+// removed from the table, its phase describes what it held.
 enum class WorkerPhase {
   kStarting,   // Its process was started; it has not sent Hello.
   kWarm,       // Attached; waits for a job.
@@ -31,16 +31,16 @@ const std::vector<WorkerMove>& WorkerMoves();
 
 bool IsLegalMove(WorkerPhase from, WorkerPhase to);
 
-// Returns true if it occupies a slot of its device and the memory reserved for its job.
+// Returns true if a worker in this phase occupies a slot and the memory reserved for its job.
 bool HoldsSlot(WorkerPhase phase);
 
-// Returns true if it holds a job that has not ended.
+// Returns true if a worker in this phase holds a job that has not ended.
 bool HoldsJob(WorkerPhase phase);
 
-// Returns true if it has sent Hello to this daemon or to an earlier one.
+// Returns true if a worker in this phase has sent Hello to this daemon or to an earlier one.
 bool WasAttached(WorkerPhase phase);
 
-// Returns true if it may send Hello now.
+// Returns true if a worker in this phase may send Hello.
 bool MayAttach(WorkerPhase phase);
 
 // Returns the name without "k" in capitals: "STARTING" for kStarting.

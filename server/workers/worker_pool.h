@@ -34,7 +34,7 @@ namespace genesis {
 // WorkerTable decides under the lock; processes, logs, streams and events are handled after its
 // release (`Apply`). Owner: the daemon. Thread-safe. Its own thread starts, watches and ends
 // processes. Failure: a failed start is retried after growing pauses (1 s to 30 s), and problem()
-// returns the reason for readiness.
+// says meanwhile why the daemon is not ready.
 class WorkerPool final : public Workers {
  public:
   struct Options : WorkerTable::Options {

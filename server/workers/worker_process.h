@@ -30,8 +30,8 @@ class WorkerProcess {
  public:
   // Starts `program` with `args`, in its own process group (so that Ctrl-C reaches only the
   // daemon), with default signals, no inherited handles, output to `log_path`, and a lower
-  // scheduling priority than the daemon, so that RPCs are served while every core trains. The
-  // kernel kills the process with the calling thread until it clears PR_SET_PDEATHSIG (prctl(2)).
+  // scheduling priority than the daemon, so that RPCs are served while every core trains. Until the
+  // process clears PR_SET_PDEATHSIG (prctl(2)), the kernel kills it when the calling thread ends.
   static absl::StatusOr<WorkerProcess> Spawn(const std::string& program,
                                              const std::vector<std::string>& args,
                                              const std::string& log_path);
@@ -46,7 +46,7 @@ class WorkerProcess {
   // Readable once the process has ended.
   int pidfd() const { return pidfd_; }
   void Signal(int signal) const;
-  // Waits for the process to end and returns its exit status.
+  // Waits for a child to end and returns its exit. Returns an unknown exit for any other process.
   ProcessExit Reap() const;
 
  private:

@@ -31,10 +31,10 @@ namespace genesis {
 // returns the required actions in order.
 //
 // A worker of this machine is gone when its process has ended and its stream is drained. A worker
-// of another host is gone when its stream is drained and it has not reattached in time.
+// of another host is gone when its stream is drained and, if it held a job, its time to reattach is
+// over. Owner: WorkerPool, whose lock guards the table. Failure: a move missing from WorkerMoves()
+// is logged and aborts the program.
 //
-// Owner: WorkerPool, whose lock guards it. Failure: a move missing from WorkerMoves() is logged and
-// still carried out.
 class WorkerTable {
  public:
   struct Options {

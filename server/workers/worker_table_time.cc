@@ -46,12 +46,12 @@ std::optional<SpawnWorker> WorkerTable::NextSpawn() {
     const auto spares = std::count_if(workers_.begin(), workers_.end(), [&](const auto& entry) {
       return entry.second.device_name == device.name && IsSpare(entry.second);
     });
-    // Needs a spare for a free slot, or as many as the waiting gang lacks.
+    // Free slots need spares: one or, for a waiting gang, one for each of its ranks.
     const int wanted = now < wanted_until_ ? std::max(wanted_, 1) : 1;
     const int free_slots = std::min(device.slots - device.busy, wanted);
     if (spares >= std::max(options_.workers.spares, free_slots)) continue;
     std::string id;
-    // A worker of an earlier daemon with the same pid may still be attached.
+    // An earlier daemon with the same pid may have left a worker with this ID.
     do {
       id = absl::StrCat(id_prefix_, next_id_++);
     } while (workers_.contains(id));

@@ -62,13 +62,13 @@ class Workers {
   // Allows the worker to drop events of rank 0 up to `sequence`, because they are durable.
   virtual void Acknowledge(const std::string& job_id, int64_t sequence) = 0;
   // Ends the workers that still hold the job after `grace`, with SIGTERM and soon afterwards
-  // SIGKILL; immediately if `grace` is 0. `why` becomes WorkerExit.forced.
+  // SIGKILL. If `grace` is 0, sends SIGKILL at once. `why` becomes WorkerExit.forced.
   virtual void ExpectExit(const std::string& job_id, absl::Duration grace,
                           const std::string& why) = 0;
   // Requests the end of the remaining ranks of a job, because they cannot continue when one is
-  // gone. Kills them soon afterwards.
+  // gone. Workers that do not comply are ended soon afterwards.
   virtual void Abandon(const std::string& job_id, const std::string& why) = 0;
-  // Dismisses a warm worker, or marks a worker with a job and returns the job's ID. NOT_FOUND.
+  // Dismisses a warm worker. Any other gets no further job. Returns its job's ID, or NOT_FOUND.
   virtual absl::StatusOr<std::string> Retire(const std::string& worker_id) = 0;
 
   virtual WorkerCounts counts() const = 0;
