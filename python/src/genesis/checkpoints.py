@@ -121,6 +121,7 @@ class Checkpoint:
 
         Raises:
             DataLossError: a file is missing or damaged.
+            OSError: the files of a sharded checkpoint cannot be read on this machine.
         """
         if self._content is None and self.record.shard_count:
             self._content = load_checkpoint(self.record.path)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class Client:
     """Client of one daemon.
 
-    Any thread may use it. Methods raise the exceptions of ``genesis.errors``, whose messages come from the daemon. It can be used as a
-    context manager that closes the connection.
+    Any thread may use it. Methods raise the exceptions of ``genesis.errors``. It can be used as a context manager that closes the
+    connection.
 
     Args:
         server: ``HOST:PORT`` or ``unix:PATH``. Default: ``GENESIS_SERVER``, otherwise ``127.0.0.1:50051``.
@@ -75,7 +75,7 @@ class Client:
             module: the module, trained from its current weights, or the path of a file written by ``genesis.export``.
             data: a dict from field names to arrays or tensors; a tuple ``(x, target)``; a torch Dataset or DataLoader; a result of
                 ``genesis.from_parquet``, ``from_images``, ``from_text`` or ``from_tokens``; or the path of a dataset file. float64
-                is sent as float32. With ``batch_size=None``, the dataset of a DataLoader yields whole batches.
+                is sent as float32. A DataLoader made with ``batch_size=None`` has a dataset that yields whole batches.
             loss: as in ``genesis.export``.
             epochs, max_steps: length of the training. Exactly one must be given.
             batch_size: examples per step. Default: the batch size of a DataLoader, of ``spec`` or of an exported file with a fixed size,

@@ -22,10 +22,10 @@ SERVICE = training_service_pb2.DESCRIPTOR.services_by_name["TrainingService"]
 DEFAULT_SERVER = "127.0.0.1:50051"
 # Status codes of transient errors, such as while the daemon restarts.
 PASSING = (grpc.StatusCode.UNAVAILABLE,)
-# Larger than any message that the daemon accepts or sends.
+# Limit on a response; larger than any message that the daemon sends.
 MAX_MESSAGE_BYTES = 16 << 20
 OPTIONS = (("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-           # An HTTP proxy cannot reach a daemon on loopback or in a private network. genesisctl uses none either.
+           # An HTTP proxy cannot reach a daemon on loopback or in a private network. genesisctl uses no proxy either.
            ("grpc.enable_http_proxy", 0),
            # Reconnects within a second after a restart of the daemon.
            ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000))
@@ -73,7 +73,7 @@ def _is_local(server: str) -> bool:
 
 
 class Connection:
-    """A connection to a daemon that calls the methods of TrainingService by name and sends the token with each call.
+    """A connection to a daemon. It calls the methods of TrainingService by name, and sends the token with each call.
 
     Connects on the first call, and reconnects if the connection breaks. Any thread may use it.
     """
@@ -173,7 +173,7 @@ class Connection:
         return self._stubs[method](request, metadata=self._metadata)
 
     def send(self, method: str, requests: Iterable[Any]) -> Any:
-        """Streams requests, without retrying, and returns the response."""
+        """Streams requests, without a timeout or retries, and returns the response."""
         return self._persist(lambda: self.stream(method, iter(requests)), 0)
 
     def send_again(self, method: str, requests: Sequence[Any]) -> Any:

@@ -25,12 +25,12 @@ Columns = Union[str, Sequence[str]]
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 # Bytes of text read at a time.
 TEXT_BYTES = 1 << 20
-# Integer types of Parquet that torch lacks, each with the next larger type.
+# Integer types of Parquet that a dataset cannot have, each with the next larger type that it can have.
 WIDENED = {"uint16": "int32", "uint32": "int64"}
 
 
 def _files(paths: Union[FilePath, Sequence[FilePath]], ending: str = "") -> List[pathlib.Path]:
-    """Returns the files of a path, of several paths, or of folders, whose files are sorted by name."""
+    """Returns the files of a path or of several paths. A folder stands for the files in it with this ending, sorted by path."""
     found: List[pathlib.Path] = []
     for each in [paths] if isinstance(paths, (str, pathlib.Path)) else paths:
         path = pathlib.Path(each)
@@ -43,7 +43,7 @@ def _files(paths: Union[FilePath, Sequence[FilePath]], ending: str = "") -> List
 def from_parquet(paths: Union[FilePath, Sequence[FilePath]], fields: Optional[Mapping[str, Columns]] = None) -> Chunks:
     """Reads the rows of Parquet files as examples. Requires pyarrow.
 
-    Columns contain numbers, or lists of numbers of equal length.
+    Columns contain numbers or booleans, or lists of them that all have the same length.
 
     Args:
         paths: a file, a list of files, or a folder of ``*.parquet``.
@@ -51,7 +51,8 @@ def from_parquet(paths: Union[FilePath, Sequence[FilePath]], fields: Optional[Ma
             field per column.
 
     Returns:
-        The examples. Reading them raises InvalidArgumentError for a missing column, or for text and nulls, with the row.
+        The examples. Reading them raises InvalidArgumentError for a missing column, for a column of another type, and for a null or a
+        list of another length, with its row.
     """
     def chunks() -> Iterator[Arrays]:
         import pyarrow
@@ -140,7 +141,7 @@ def from_images(folder: FilePath, size: Optional[Tuple[int, int]] = None, mode: 
         raise InvalidArgumentError(f"{folder} has no images in folders of their classes; accepted: <class>/<name> with one of the endings "
                                    f"{', '.join(IMAGE_ENDINGS)}")
     random.Random(seed).shuffle(images)
-    # About 16 MiB per chunk for images of a typical size.
+    # 37 MiB per chunk for RGB images of 224 x 224 pixels.
     count = 64
 
     def chunks() -> Iterator[Arrays]:

@@ -54,7 +54,7 @@ _SHIFT = _shift_tables(_LANE) if numpy is not None else None
 
 
 def _lanes(crc: int, data: "numpy.ndarray") -> int:
-    """Returns the checksum of data whose size is a multiple of the lane."""
+    """Continues the checksum, before its final inversion, over data whose size is a multiple of ``_LANE``."""
     lanes = data.reshape(-1, _LANE).T
     sums = numpy.zeros(lanes.shape[1], dtype=numpy.uint32)
     for column in numpy.ascontiguousarray(lanes):

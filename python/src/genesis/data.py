@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Arrays = Dict[str, numpy.ndarray]
 
-# Number of examples held in memory at a time.
+# Maximum number of examples in a chunk that is read from a Dataset or a Parquet file.
 CHUNK_EXAMPLES = 1024
 # Maximum number of field names in an error message.
 NAMES_SHOWN = 10
@@ -117,8 +117,8 @@ def is_column(value: Any) -> bool:
 
 
 def _are_columns(values: Sequence[Any]) -> bool:
-    """Returns whether the values are one array per field, each with all examples. Lists count as arrays next to an array, or if all values
-    of a tuple (inputs..., target) are lists."""
+    """Returns whether the values are one array per field, each with all examples. A list counts as an array next to an array of the same
+    length, or if all values of a tuple (inputs..., target) are lists."""
     if isinstance(values, tuple) and len(values) > 1 and all(isinstance(each, list) for each in values):
         return True
     return any(map(is_column, values)) and all(is_column(each) or isinstance(each, list) for each in values) and (
@@ -126,7 +126,8 @@ def _are_columns(values: Sequence[Any]) -> bool:
 
 
 def _unframed(value: Any) -> Any:
-    """Returns a pandas DataFrame or Series as an array, also inside a tuple or a list. Other data is returned unchanged."""
+    """Returns a pandas DataFrame or Series as an array, and a tuple or a list that contains one as a dict of its fields. Returns other data
+    unchanged."""
     if hasattr(value, "iloc") and hasattr(value, "to_numpy"):
         return value.to_numpy()
     if isinstance(value, (tuple, list)) and any(hasattr(each, "iloc") for each in value):
@@ -316,7 +317,7 @@ def read(path: pathlib.Path) -> "Arrays":
     """Reads the arrays of a dataset file (.npz).
 
     Raises:
-        InvalidArgumentError: the file does not exist, or is not an .npz file of numbers.
+        InvalidArgumentError: the file does not exist, is not an .npz file of numbers, or has invalid or inconsistent arrays.
     """
     import numpy
 

@@ -1,4 +1,4 @@
-"""Exceptions of the client, one for each status code of the daemon."""
+"""Exceptions of the client, by the gRPC status code of a call."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import grpc
 
 
 class GenesisError(Exception):
-    """A call that the daemon rejected or did not answer.
+    """A call that the daemon rejected or did not answer, or whose arguments the client rejected.
 
-    ``code`` is the gRPC status code. The message comes from the daemon.
+    ``code`` is the gRPC status code. Codes without a class of their own raise this class.
     """
 
     code = grpc.StatusCode.UNKNOWN
@@ -31,12 +31,12 @@ class ExportError(InvalidArgumentError):
 
 
 class NotFoundError(GenesisError, LookupError):
-    """The job, checkpoint, dataset or worker does not exist."""
+    """The job, checkpoint, artifact, dataset or worker does not exist."""
     code = grpc.StatusCode.NOT_FOUND
 
 
 class AlreadyExistsError(GenesisError):
-    """The ID is already in use."""
+    """The ID or the name is already in use."""
     code = grpc.StatusCode.ALREADY_EXISTS
 
 
@@ -66,7 +66,7 @@ class UnavailableError(GenesisError, ConnectionError):
 
 
 class AbortedError(GenesisError):
-    """The job ended or lost its worker before the call completed."""
+    """The job ended or lost its worker before the call completed, or another call writes to the same upload."""
     code = grpc.StatusCode.ABORTED
 
 

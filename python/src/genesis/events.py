@@ -21,7 +21,7 @@ class Event:
     kind: str
     #: The message of that kind; the text of a log line; the job's progress for an ``update``.
     value: Any
-    #: The job when the daemon sent the event; of an event of the past, the job as it is now.
+    #: The job at the time when the daemon sent the event, which for a past event is later than the event itself.
     job: job_pb2.Job
     #: When the daemon recorded it; None for an ``update``.
     time: Optional[datetime.datetime] = None

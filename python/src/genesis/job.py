@@ -73,11 +73,11 @@ class Job:
 
         Args:
             cursor: yields only events after this ``Event.sequence``; 0 for all events that the daemon has kept, -1 for future ones.
-            timeout: seconds without a response after which the error is raised.
+            timeout: number of seconds for which the daemon may be unavailable before the error is raised.
 
         Raises:
             NotFoundError: the job does not exist.
-            UnavailableError: the daemon did not respond within the timeout.
+            UnavailableError: the daemon was unavailable for longer than the timeout.
         """
         pause, lost_since = 0.1, None
         while True:
@@ -116,7 +116,7 @@ class Job:
 
         Raises:
             JobFailedError: the job failed or was cancelled.
-            UnavailableError: the daemon did not respond within the timeout.
+            UnavailableError: the daemon was unavailable for longer than the timeout.
         """
         from genesis.progress import Bar
 
@@ -210,13 +210,17 @@ class Job:
         """Stops the job after a checkpoint, or immediately if ``now``. Returns once the request is durable; ``watch`` waits for the end.
 
         Raises:
-            FailedPreconditionError: the job has ended.
+            FailedPreconditionError: the job has succeeded or failed.
         """
         self.message = self._connection.call("CancelJob", job_id=self.id, now=now).job
         return self
 
     def update(self, *, priority: Optional[int] = None, labels: Optional[Mapping[str, str]] = None) -> "Job":
-        """Changes the priority, and replaces all labels if ``labels`` is given."""
+        """Changes the priority if ``priority`` is given, and replaces all labels if ``labels`` is given.
+
+        Raises:
+            FailedPreconditionError: ``priority`` was given and the job has ended.
+        """
         fields = {name: value for name, value in (("priority", priority), ("labels", labels)) if value is not None}
         request = self._connection.request("UpdateJob", job_id=self.id, **fields)
         request.update_mask.paths.extend(fields)

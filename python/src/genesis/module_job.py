@@ -13,8 +13,8 @@ from genesis.optimizers import optimizer_spec, schedule_spec
 DEFAULT_BATCH_SIZE = 32
 # Path in a specification in place of a file that is not uploaded yet.
 NOT_SENT = "genesis-not-sent-yet"
-# The precisions for which a module is exported, by the precision of the job. On a CPU, MIXED_FP16 and FP16 run as MIXED_BF16, and BF16
-# falls back to it.
+# The precisions for which a module is exported, by the precision of the job. MIXED_BF16 is the default fallback, and replaces MIXED_FP16
+# and FP16 on a CPU with native BF16.
 _ALL = ("FP32", "MIXED_BF16", "MIXED_FP16")
 EXPORTED_FOR = {"FP32": ("FP32",), "MIXED_BF16": ("FP32", "MIXED_BF16"), "MIXED_FP16": _ALL, "BF16": ("FP32", "MIXED_BF16", "BF16"),
                 "FP16": ("FP32", "MIXED_BF16", "FP16"), "AUTO": _ALL}
@@ -71,7 +71,7 @@ def only_size(module: Any, dynamic_batch: bool) -> Optional[int]:
 
 
 def files_of(folder: pathlib.Path, module: Any, data: Any, loss: Any, batch_size: int, precision: str, dynamic_batch: bool) -> Any:
-    """Exports the module and saves the data unless they are files already. Returns their paths."""
+    """Exports the module unless it is a file, and saves the data unless it is a file that needs no conversion. Returns both paths."""
     if isinstance(module, (str, pathlib.Path)) and not pathlib.Path(module).is_file():
         raise InvalidArgumentError(f"module is {str(module)!r}, and the file does not exist")
     is_file = isinstance(data, (str, pathlib.Path))

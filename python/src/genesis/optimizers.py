@@ -51,7 +51,8 @@ def _expression(pattern: str) -> "re.Pattern[str]":
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Returns whether the worker's patterns would match: ``*`` is any characters, ``?`` is one character, and ``\\`` escapes either."""
+    """Returns whether a pattern matches a name by the worker's rules: ``*`` is any characters, ``?`` is one character, and ``\\`` escapes
+    either."""
     return _expression(pattern).fullmatch(name) is not None
 
 

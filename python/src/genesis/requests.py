@@ -31,10 +31,10 @@ def _accepted(field: FieldDescriptor) -> str:
 
 
 def message(kind: Any, /, **fields: Any) -> Any:
-    """Returns a message of class ``kind``. A field whose value is None stays unset.
+    """Returns a message of class ``kind``.
 
     Raises:
-        InvalidArgumentError: a value has the wrong type for its field.
+        InvalidArgumentError: a value is None or has the wrong type for its field.
     """
     try:
         if None not in fields.values():

@@ -47,7 +47,7 @@ def _names(message: Descriptor, values: Mapping[str, Any], place: str = "") -> M
     ``place`` is the path of the message, for error messages.
 
     Raises:
-        InvalidArgumentError: unknown field.
+        InvalidArgumentError: a field is unknown, or has a number in place of a dict.
     """
     found = {}
     for name, value in values.items():

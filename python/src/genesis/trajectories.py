@@ -27,7 +27,7 @@ def _flat(name: str, value: Any) -> List[float]:
 
 
 class Appender:
-    """Collects transitions as returned by gymnasium's ``step``, and sends one episode at a time to a replay buffer.
+    """A writer of transitions, as returned by gymnasium's ``step``, to a replay buffer. It sends one episode at a time.
 
     >>> with client.append("businesses") as buffer:
     ...     observation, _ = env.reset()
@@ -63,6 +63,7 @@ class Appender:
 
         Raises:
             InvalidArgumentError: a value is not numeric or has another size.
+            GenesisError: the episode could not be sent, as in ``flush``.
         """
         observation, action, following, earned = map(_flat, ("observation", "action", "next_observation", "reward"),
                                                      (observation, action, next_observation, reward))
@@ -85,7 +86,7 @@ class Appender:
 
         Raises:
             FailedPreconditionError: the buffer has observations or actions of another size, or another writer.
-            ResourceExhaustedError: the daemon's disk is full, or the episode is larger than 4 MiB.
+            ResourceExhaustedError: the daemon's disk is full, or the episode is larger than the daemon's limit on messages (4 MiB by default).
             UnavailableError: the daemon did not respond in time. The transitions are kept, and ``flush`` may be called again.
         """
         count = len(self._rows["rewards"])

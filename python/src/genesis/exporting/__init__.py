@@ -29,8 +29,8 @@ def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Uni
 
     Args:
         module: the module to train. Its mode (train or eval) and its weights do not change.
-        batch: a sample batch with every field of the dataset, batch dimension first, and at least two examples. Other batches may have
-            another size unless ``dynamic_batch=False``.
+        batch: a sample batch with every field of the dataset, batch dimension first. Unless ``dynamic_batch=False``, it has at least two
+            examples, and other batches may have another size.
         path: the file to write; ends in ``.pt2``.
         loss: one of the following:
             ``None`` if ``module(**batch)`` returns the mean loss, or an object or dict with ``loss``;

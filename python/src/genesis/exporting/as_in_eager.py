@@ -29,7 +29,7 @@ def patched() -> Iterator[None]:
 
 
 def _for_any_batch(cross_entropy_loss):
-    """Replaces the cross-entropy of class probabilities by one that any batch size can use.
+    """Replaces the cross-entropy of class probabilities by one that can be traced for any batch size.
 
     torch's own divides by a number that it computes from the batch size, which a trace records as a constant."""
     def loss(input, target, weight=None, reduction=1, ignore_index=-100, label_smoothing=0.0):
@@ -64,7 +64,7 @@ def _with_dropout(helper):
 
 
 def _with_states(one_layer):
-    """Gives the last states of an LSTM their shape in eager mode.
+    """Gives the last states of an LSTM the shape that they have in eager mode.
 
     torch's decomposition returns them with an extra dimension, because it squeezes the batch dimension instead of the layer's."""
     def layer(given, hidden, *arguments, **options):

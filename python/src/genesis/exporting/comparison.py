@@ -22,7 +22,7 @@ TOLERANCE = 1e-4
 ROUNDING = 2.0 ** -24
 # Seed of the random numbers of both sides; a number that no module is likely to use.
 SEED = 7_340_033
-# Maximum relative difference of a loss due to another order of summation.
+# Maximum relative difference of the losses of two equal eager runs, due to kernels that sum in no fixed order.
 UNORDERED = 1e-6
 # Maximum relative difference of a loss computed in BF16.
 REDUCED = 0.05
@@ -53,7 +53,7 @@ ZEROS = ("nn.TransformerEncoder gives zeros for what is masked in eval mode alon
 
 
 class Comparison:
-    """Compares FP32 graphs with the module run eagerly, as in a Python training loop.
+    """A comparison of FP32 graphs with the module run eagerly, as in a Python training loop.
 
     A trace may be wrong for the next step, for other weights, or for a batch of another size. If results differ, the methods raise
     ExportError with possible causes.
@@ -156,8 +156,9 @@ class Comparison:
             "(losses * mask).sum() / mask.sum()", stacklevel=3)
 
     def _with_masks(self, first: int) -> Tensors:
-        """Returns the batch with other values in the fields that contain only zeros and ones: many ones in the first examples, and few in the
-        others. A mask of the sample batch often has the same number of ones in all examples, and a mean of batches is then right by chance."""
+        """Returns the batch with other values in the fields that contain only zeros and ones: twice as many ones in the first examples as in
+        the others. A mask of the sample batch often has the same number of ones in all examples, and a mean of batches is then right by
+        chance."""
         def other(tensor: torch.Tensor) -> torch.Tensor:
             drawn = torch.rand(tensor.shape, generator=torch.Generator().manual_seed(2))
             drawn[:first] *= 0.5
@@ -176,7 +177,7 @@ class Comparison:
         """Requires that a graph of reduced precision runs, and that its loss in BF16 agrees with Python.
 
         A trace computes no values, so it misses errors such as a product of tensors of two types. FP16 is not compared, because it is slow
-        on a CPU and Python lacks some of its kernels."""
+        on a CPU and torch lacks some of its CPU kernels."""
         step = self._step
         compares = precision in ("MIXED_BF16", "BF16")
         for batch in (step.batch, *self._one_more()) if compares else (self._of_size(TRIED_EXAMPLES) if step.dynamic else step.batch,):
@@ -190,7 +191,7 @@ class Comparison:
                                       + (", or with .float() where autocast gives tensors of two types" if precision not in pure_formats.FORMATS else "")
                                       ) from error
                 wanted = exact = None
-                with contextlib.suppress(Exception):  # A graph supports some operators for which Python lacks a kernel.
+                with contextlib.suppress(Exception):  # A graph supports some operators for which eager mode lacks a kernel.
                     wanted, exact = (self._loss_in_python(batch, each) for each in (precision, "FP32")) if compares else (None, None)
             # The loss may be a small difference of large numbers, which amplifies rounding errors.
             if wanted is not None and torch.isfinite(wanted) and (got[0] - wanted).abs() > REDUCED * wanted.abs() + ROUNDINGS * (wanted - exact).abs():

@@ -52,7 +52,7 @@ class Parts(NamedTuple):
 
 
 class Finder:
-    """Splits the loss of a graph into ``Parts``."""
+    """A finder of the ``Parts`` of a graph's loss."""
 
     def __init__(self, graph: GraphModule, fields: range) -> None:
         self.graph = graph.graph

@@ -61,7 +61,7 @@ def check_batch(batch: Mapping[str, torch.Tensor], dynamic: bool) -> None:
 
 
 def with_distinct_size(module: torch.nn.Module, batch: Mapping[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
-    """Cuts the batch to a number of examples that equals no other size, because a tracer gives equal sizes the same symbol."""
+    """Cuts the batch, if possible, to a number of examples that equals no other size, because a tracer gives equal sizes the same symbol."""
     tensors = [*module.parameters(), *module.buffers()]
     others = {size for tensor in tensors for size in tensor.shape} | {size for tensor in batch.values() for size in tensor.shape[1:]}
     most = next(iter(batch.values())).shape[0]

@@ -16,7 +16,7 @@ import torch
 
 # Attributes that every module has. They are not state of forward.
 OWN = frozenset(torch.nn.Module().__dict__)
-# Maximum depth of nested containers that are searched, and maximum length of a list, tuple or deque in them.
+# Maximum depth of nested containers that are searched, and maximum number of elements searched in a list, tuple or deque.
 NESTED, LONGEST = 5, 10_000
 # Objects whose attributes are not looked at.
 NO_STATE = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
@@ -31,7 +31,7 @@ def _entries(module: torch.nn.Module) -> Iterator[Tuple[str, Any]]:
 
 
 def attributes(module: torch.nn.Module) -> Dict[str, Any]:
-    """Returns a mark for each attribute that changes if forward replaces its value or changes it in place."""
+    """Returns a mark for each attribute. The mark changes if forward replaces the value, or changes a tensor or a container in place."""
     return {name: _mark(value) for name, value in _entries(module)}
 
 
@@ -41,8 +41,8 @@ def numbers(module: torch.nn.Module) -> Dict[str, str]:
 
 
 def values(module: torch.nn.Module) -> Dict[str, Any]:
-    """Returns numbers and tensors by name that forward may read in its next call: attributes, and what their containers and plain objects
-    contain. The length of a container has the name ``len(attribute)``."""
+    """Returns numbers, text and tensors by name that forward may read in its next call: attributes, and what their containers and plain
+    objects contain. The length of a container has the name ``len(attribute)``."""
     found: Dict[str, Any] = {}
     for name, value in _entries(module):
         _add_values(name, value, NESTED, found)
@@ -74,7 +74,7 @@ def _add_values(name: str, value: Any, depth: int, found: Dict[str, Any]) -> Non
 
 
 def changed(before: Dict[str, Any], after: Dict[str, Any]) -> List[str]:
-    """Returns the names of values that changed."""
+    """Returns the names of values that existed before and changed."""
     found = []
     for name, value in after.items():
         other = before.get(name)
@@ -137,7 +137,8 @@ def drawn() -> Tuple[Any, Any]:
 
 @contextlib.contextmanager
 def drawing(number: float) -> Iterator[None]:
-    """Makes random and numpy.random return a fixed position, ``number``, between their lower and upper bound."""
+    """Makes ``random``, ``uniform`` and ``rand`` of random and numpy.random return the value at the fraction ``number`` between their lower
+    and upper bound."""
     def between(low=0.0, high=1.0, *_):
         return low + (high - low) * number
 

@@ -80,7 +80,7 @@ class Programs:
             comparison.require_reduced(precision, self._runnable(precision, program))
             return program
         except ExportError:
-            self._traces = traces  # The next precision starts with all methods again.
+            self._traces = traces  # The next precision starts with the same methods as this one.
             self.step.constants.pop(precision, None)
             raise
 
@@ -101,7 +101,7 @@ class Programs:
             try:
                 with tracing.quiet(), as_in_eager.patched():
                     return self._export(self._traces[0], function, name)
-            except Exception as error:  # The next method is used from here on, also for later programs.
+            except Exception as error:  # The next method is used from here on, also for later graphs.
                 if len(self._traces) > 1:
                     self._traces = self._traces[1:]
                 elif isinstance(error, ExportError):

@@ -32,8 +32,9 @@ def copy_of(tensor: torch.Tensor, format: Optional[torch.dtype]) -> torch.Tensor
 def losses(loss: Loss, is_of_module: bool, fields: Dict[str, torch.Tensor], format: torch.dtype) -> Iterator[Loss]:
     """Yields variants of the loss function for a module with weights in the format. The caller uses the first one that runs.
 
-    The first variant casts the arguments of the module, and computes the loss in FP32 from its output. The others cast fields of the batch,
-    starting with as few as possible. They serve modules that compute their own loss (``is_of_module``), and functions that call submodules.
+    The first variant casts the arguments of the module, and computes the loss in FP32 from its output. It is left out for a module that
+    computes its own loss (``is_of_module``). The others cast fields of the batch, starting with as few as possible. They serve such modules,
+    and functions that call submodules.
     """
     if not is_of_module:
         yield _casting_calls(loss, format)

@@ -21,7 +21,7 @@ def as_by_backward() -> Iterator[None]:
 
 
 class _Reentrant:
-    """Replaces CheckpointFunction by a checkpoint without reentrant backward."""
+    """A replacement of CheckpointFunction: a checkpoint without reentrant backward."""
 
     @staticmethod
     def apply(run_function, preserve_rng_state, *arguments):

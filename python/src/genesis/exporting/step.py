@@ -173,8 +173,8 @@ class Step:
                     tensor.copy_(value)
 
     def refuse_changes_by_mode(self, mode: str) -> None:
-        """Raises ExportError unless the submodules have their initial modes, and train() and eval() changed only modes. Call it inside
-        ``kept``."""
+        """Raises ExportError if ``mode``, train or eval, changed a parameter or a buffer, or if train() of a module in train mode took a
+        submodule out of eval mode. Call it inside ``kept``."""
         if mode == "train" and self.modes[""]:
             other = next((name for name, part in self.module.named_modules() if part.training and not self.modes[name]), None)
             if other is not None:

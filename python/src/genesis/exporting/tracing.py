@@ -20,10 +20,10 @@ from genesis.errors import ExportError
 
 
 class _Tracer:
-    """Runs traces one at a time, because tracing changes global state of torch.
+    """A runner of traces, one at a time because tracing changes global state of torch.
 
-    They run in the main thread or in a thread that does not end: torch 2.11 keeps thread-bound objects from the first trace, and a later
-    trace in another thread crashes once that thread has ended.
+    Traces run in the main thread or in a thread that does not end: torch 2.11 keeps thread-bound objects from the first trace, and a later
+    trace in another thread crashes once the thread of the first one has ended.
     """
 
     def __init__(self) -> None:
@@ -151,9 +151,9 @@ NUMERIC = (torch.ops.aten.mul.Tensor, torch.ops.aten.mul.Scalar, torch.ops.aten.
 def numbers_become_tensors(graph: torch.fx.GraphModule) -> None:
     """Replaces the number in ``x * 0.5``, in ``x // 2``, and in arithmetic with integers and masks by a tensor.
 
-    nativert of torch 2.11 multiplies by a number as if ``x`` were contiguous, so it reads beyond a slice. It computes one product at a time
-    then, and none of complex numbers. It supports neither floor division by a number nor arithmetic between a mask and a number. No graph
-    can contain a complex number."""
+    nativert of torch 2.11 multiplies by a number as if ``x`` were contiguous, so it reads beyond a slice. This kernel computes one product
+    at a time, and does not support complex numbers. nativert supports neither floor division by a number nor arithmetic between a mask and a
+    number. No graph can contain a complex number."""
     aten, first = torch.ops.aten, next(node for node in graph.graph.nodes if node.op != "placeholder")
     made: Dict[Tuple[str, torch.dtype], torch.fx.Node] = {}
 
