@@ -109,6 +109,7 @@ class YamlWriter {
         YamlWriter below;
         below.Write(reflection.GetRepeatedMessage(message, &field, i), depth + 2);
         std::string lines = below.Take();
+        if (lines.empty()) lines = std::string(static_cast<size_t>(depth) * 2 + 4, ' ') + "{}\n";
         // "- " replaces the last two spaces of the first line's indentation.
         lines.replace(static_cast<size_t>(depth) * 2 + 2, 2, "- ");
         text_ += lines;
@@ -122,27 +123,31 @@ class YamlWriter {
   // Returns a scalar as text. `index` is -1 for a singular field.
   static std::string Scalar(const Message& message, const FieldDescriptor& field, int index) {
     const Reflection& r = *message.GetReflection();
-    const bool one = index < 0;
+#define GENESIS_GET(Type) \
+  (index < 0 ? r.Get##Type(message, &field) : r.GetRepeated##Type(message, &field, index))
     switch (field.cpp_type()) {
       case FieldDescriptor::CPPTYPE_STRING:
-        return Quote(one ? r.GetString(message, &field)
-                         : r.GetRepeatedString(message, &field, index));
+        return Quote(GENESIS_GET(String));
       case FieldDescriptor::CPPTYPE_ENUM:
-        return (one ? r.GetEnum(message, &field) : r.GetRepeatedEnum(message, &field, index))
-            ->name();
+        return GENESIS_GET(Enum)->name();
       case FieldDescriptor::CPPTYPE_BOOL:
-        return r.GetBool(message, &field) ? "true" : "false";
+        return GENESIS_GET(Bool) ? "true" : "false";
+      case FieldDescriptor::CPPTYPE_FLOAT:
+        return Number(GENESIS_GET(Float));
       case FieldDescriptor::CPPTYPE_DOUBLE:
-        return Number(r.GetDouble(message, &field));
+        return Number(GENESIS_GET(Double));
       case FieldDescriptor::CPPTYPE_INT32:
-        return absl::StrCat(r.GetInt32(message, &field));
+        return absl::StrCat(GENESIS_GET(Int32));
       case FieldDescriptor::CPPTYPE_INT64:
-        return absl::StrCat(r.GetInt64(message, &field));
+        return absl::StrCat(GENESIS_GET(Int64));
+      case FieldDescriptor::CPPTYPE_UINT32:
+        return absl::StrCat(GENESIS_GET(UInt32));
       case FieldDescriptor::CPPTYPE_UINT64:
-        return absl::StrCat(r.GetUInt64(message, &field));
+        return absl::StrCat(GENESIS_GET(UInt64));
       default:
         return "null";
     }
+#undef GENESIS_GET
   }
 
   std::string text_;

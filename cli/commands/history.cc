@@ -35,7 +35,7 @@ constexpr char kCsvHeader[] =
 std::optional<absl::Duration> ParseAge(const std::string& text) {
   if (text == "all") return absl::InfiniteDuration();
   // Require digits and one letter.
-  if (text.find_first_not_of("0123456789") != text.size() - 1) return std::nullopt;
+  if (text.empty() || text.find_first_not_of("0123456789") != text.size() - 1) return std::nullopt;
   constexpr std::pair<char, int64_t> kUnits[] = {
       {'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}, {'w', 604800}};
   constexpr int64_t kMax = 1000000;

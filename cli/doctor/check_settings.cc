@@ -15,10 +15,12 @@ constexpr char kSettings[] = "settings";
 constexpr char kPrecision[] = "precision";
 constexpr char kEnvironment[] = "environment";
 
-// Variables that genesisctl, or the scripts that build and install it, read.
-constexpr const char* kOthers[] = {"GENESIS_CONFIG",  "GENESIS_SERVER",     "GENESIS_TOKEN_FILE",
-                                   "GENESIS_TOKEN",   "GENESIS_TLS_CA",     "GENESIS_TLS_CERT",
-                                   "GENESIS_TLS_KEY", "GENESIS_BUILD_JOBS", "GENESIS_LIBTORCH"};
+// Variables that genesisctl, workers, or the scripts that build and install them, read.
+constexpr const char* kOthers[] = {
+    "GENESIS_CONFIG",       "GENESIS_SERVER",   "GENESIS_TOKEN_FILE", "GENESIS_TOKEN",
+    "GENESIS_TLS_CA",       "GENESIS_TLS_CERT", "GENESIS_TLS_KEY",    "GENESIS_BUILD_JOBS",
+    "GENESIS_LIBTORCH",     "GENESIS_PYTHON",   "GENESIS_NCCL",       "GENESIS_OWN_KERNELS",
+    "GENESIS_SHARED_MEMORY"};
 
 std::vector<std::string> KnownVariables() {
   std::vector<std::string> names(std::begin(kOthers), std::end(kOthers));

@@ -12,6 +12,8 @@ std::string WorkloadKey(const training::v1::JobSpec& spec) {
   workload.clear_evaluation();
   workload.clear_rehearsals();
   workload.clear_max_restarts();
+  workload.clear_scheduling();
+  workload.clear_trace();
   // Ranks train the same way with every launcher.
   if (workload.has_distributed()) workload.mutable_distributed()->clear_launcher();
   workload.mutable_training()->clear_time_limit_seconds();

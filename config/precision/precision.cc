@@ -170,8 +170,9 @@ std::vector<PrecisionMode> AllowedModes(const training::v1::PrecisionSpec& spec,
 }
 
 std::string CpuIsa() {
-  if (HasAvx512Bf16()) return "avx512_bf16";
+  // Processors with AMX have AVX-512 for BF16 too.
   if (HasAmxBf16()) return "amx_bf16";
+  if (HasAvx512Bf16()) return "avx512_bf16";
 #if defined(__x86_64__)
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512f")) return "avx512";

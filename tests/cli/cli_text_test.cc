@@ -393,6 +393,21 @@ TEST(OutputTest, PrintsYamlOfEveryKindOfField) {
   EXPECT_EQ(ToYaml(training::v1::GetServerInfoRequest()), "{}\n");
 }
 
+TEST(OutputTest, PrintsListsOfNumbersInYaml) {
+  training::v1::LossCurve curve;
+  curve.add_steps(1);
+  curve.add_steps(int64_t{1} << 60);
+  curve.add_losses(0.5);
+  curve.add_losses(2);
+  EXPECT_EQ(ToYaml(curve),
+            "steps:\n  - 1\n  - 1152921504606846976\nlosses:\n  - 0.5\n  - 2\nstep_seconds: 0\n");
+  training::v1::AppendTrajectoriesRequest batch;
+  batch.add_rewards(0.25F);
+  batch.add_terminals(true);
+  EXPECT_THAT(ToYaml(batch), HasSubstr("rewards:\n  - 0.25\n"));
+  EXPECT_THAT(ToYaml(batch), HasSubstr("terminals:\n  - true\n"));
+}
+
 TEST(OutputTest, PrintsAJobSpecificationThatTheJobFileReaderTakes) {
   const auto spec = ParseJobFile(
       "model: {world_model: }\ndataset: {trajectories: {path: a.npz}}\n"

@@ -65,7 +65,8 @@ TEST(DoctorSettingsTest, ReportsAGateThatCannotBeRead) {
 
 TEST(DoctorSettingsTest, NamesTheVariableThatWasMeant) {
   const Findings findings =
-      CheckSettings(Load({}), {"ENABLE_FP16_TRANING", "GENESIS_LOG_LEVEL", "PATH", "LESS"});
+      CheckSettings(Load({}), {"ENABLE_FP16_TRANING", "GENESIS_LOG_LEVEL", "GENESIS_OWN_KERNELS",
+                               "GENESIS_PYTHON", "PATH", "LESS"});
   EXPECT_THAT(findings, ElementsAre(IsGood("every value"), IsGood("reduced precision is"),
                                     IsNote("ENABLE_FP16_TRANING")));
   EXPECT_THAT(findings[2].fix, HasSubstr("set ENABLE_FP16_TRAINING instead"));

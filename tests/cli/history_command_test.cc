@@ -134,7 +134,7 @@ TEST_F(HistoryCommandTest, SinceTakesDaysAndAll) {
 }
 
 TEST_F(HistoryCommandTest, SinceThatIsNoTimeIsRefusedWithWhatIsAccepted) {
-  for (const char* text : {"yesterday", "7", "d", "-1d", "0h", "7 d", "99999999w"}) {
+  for (const char* text : {"", "yesterday", "7", "d", "-1d", "0h", "7 d", "99999999w"}) {
     err_.str("");
     EXPECT_EQ(Run({"history", "--since", text}), ExitCode::kUsage) << text;
     EXPECT_EQ(err_.str(), std::string("genesisctl: --since is \"") + text +

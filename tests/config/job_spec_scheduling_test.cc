@@ -85,6 +85,17 @@ TEST(RanksOfAJobTest, SayHowManyADaemonStarts) {
   EXPECT_EQ(FewestRanksOf(spec, 4), 2);
 }
 
+TEST(WorkloadKeyTest, IsThatOfJobsOfOtherOwnersAndPriorities) {
+  JobSpec spec = Small();
+  const std::string workload = WorkloadKey(spec);
+  spec.mutable_scheduling()->set_priority(4);
+  (*spec.mutable_scheduling()->mutable_labels())["team"] = "a";
+  spec.mutable_trace()->set_at_step(3);
+  EXPECT_EQ(WorkloadKey(spec), workload);
+  spec.mutable_training()->set_seed(9);
+  EXPECT_NE(WorkloadKey(spec), workload);
+}
+
 TEST(RanksOfAJobTest, OfAClusterAreCountedByTheJob) {
   JobSpec spec = Small();
   EXPECT_FALSE(IsSubmitted(spec));
