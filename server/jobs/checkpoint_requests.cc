@@ -28,8 +28,8 @@ void CheckpointRequests::Take(const std::string& job_id,
                     table_.Announce([callback, status] { callback(status); });
                     return;
                   }
-                  table_.Announce([this, job_id, callback] {
-                    waiters_[job_id].push_back(callback);
+                  table_.Announce([this, job_id, callback, step = job->progress().step()] {
+                    waiters_[job_id].push_back({callback, step});
                     Send(job_id);
                   });
                 },
@@ -42,11 +42,35 @@ void CheckpointRequests::Send(const std::string& job_id) {
   workers_->Send(job_id, take);
 }
 
-void CheckpointRequests::Answer(const std::string& job_id,
-                                const absl::StatusOr<training::v1::Checkpoint>& result) {
-  auto waiters = waiters_.extract(job_id);
+void CheckpointRequests::SendAgain(const std::string& job_id) {
+  const auto waiters = waiters_.find(job_id);
+  if (waiters == waiters_.end()) return;
+  for (Waiter& each : waiters->second) each.least_step = 0;
+  Send(job_id);
+}
+
+void CheckpointRequests::Answer(const training::v1::Checkpoint& checkpoint) {
+  const auto found = waiters_.find(checkpoint.job_id());
+  if (found == waiters_.end()) return;
+  std::vector<Waiter> rest;
+  for (const Waiter& each : std::exchange(found->second, {})) {
+    if (each.least_step <= checkpoint.step()) {
+      each.callback(checkpoint);
+    } else {
+      rest.push_back(each);
+    }
+  }
+  if (rest.empty()) {
+    waiters_.erase(found);
+  } else {
+    found->second = std::move(rest);
+  }
+}
+
+void CheckpointRequests::Refuse(const std::string& job_id, const absl::Status& status) {
+  const auto waiters = waiters_.extract(job_id);
   if (waiters.empty()) return;
-  for (const auto& callback : waiters.mapped()) callback(result);
+  for (const Waiter& each : waiters.mapped()) each.callback(status);
 }
 
 void CheckpointRequests::Record(const training::v1::Checkpoint& checkpoint,
@@ -103,7 +127,7 @@ void CheckpointRequests::RefuseWhileStoreFails() {
   // A checkpoint that cannot be recorded would leave callers waiting until the
   // operator frees disk space.
   for (const auto& [id, waiters] : std::exchange(waiters_, {})) {
-    for (const auto& callback : waiters) callback(store);
+    for (const Waiter& each : waiters) each.callback(store);
   }
 }
 

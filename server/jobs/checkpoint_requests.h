@@ -35,17 +35,27 @@ class CheckpointRequests {
   bool IsAwaited(const std::string& job_id) const { return waiters_.contains(job_id); }
   // Sends the job's worker a request for a checkpoint.
   void Send(const std::string& job_id);
-  // Runs the pending callbacks of the job.
-  void Answer(const std::string& job_id, const absl::StatusOr<training::v1::Checkpoint>& result);
+  // Sends the request again to the worker of a new attempt, which may begin at an earlier step.
+  void SendAgain(const std::string& job_id);
+  // Passes a checkpoint of a job to the callers that requested one before its step. A checkpoint
+  // that was being written when a caller requested one is older and does not answer it.
+  void Answer(const training::v1::Checkpoint& checkpoint);
+  // Ends the pending requests of the job with an error.
+  void Refuse(const std::string& job_id, const absl::Status& status);
   void RefuseWhileStoreFails();
 
  private:
+  struct Waiter {
+    Callback<training::v1::Checkpoint> callback;
+    int64_t least_step = 0;  // Step of the job at the request.
+  };
+
   absl::StatusOr<training::v1::Checkpoint> ForgetNow(const std::string& id);
 
   JobTable& table_;
   Writer& writer_;
   Workers* const workers_;
-  std::map<std::string, std::vector<Callback<training::v1::Checkpoint>>> waiters_;
+  std::map<std::string, std::vector<Waiter>> waiters_;
 };
 
 }  // namespace genesis

@@ -376,7 +376,7 @@ void JobAttempts::LeaveWorker(const std::string& job_id) {
   Job* job = context_.table.Edit(job_id);
   job->clear_worker();
   context_.table.Announce(
-      [this, job_id, status = NoCheckpoint(*job)] { context_.checkpoints.Answer(job_id, status); });
+      [this, job_id, status = NoCheckpoint(*job)] { context_.checkpoints.Refuse(job_id, status); });
   if (!context_.dispatcher.OnLeftWorker(*job)) return;
   context_.table.Count([this, job_id] {
     gang_endings_.Forget(job_id);

@@ -184,7 +184,7 @@ void WorkerReports::OnBack(const Job& job) {
     context_.precision.Leave(job.id());
   }
   if (context_.checkpoints.IsAwaited(job.id())) {
-    context_.table.Announce([this, id = job.id()] { context_.checkpoints.Send(id); });
+    context_.table.Announce([this, id = job.id()] { context_.checkpoints.SendAgain(id); });
   }
 }
 
@@ -246,8 +246,7 @@ void WorkerReports::OnCheckpoint(const Job& job, const training::v1::CheckpointW
   }
   // If the requested step already has a checkpoint, the worker reports that one again.
   if (job.latest_checkpoint().id() == checkpoint.id()) {
-    context_.table.Announce(
-        [this, id, checkpoint] { context_.checkpoints.Answer(id, checkpoint); });
+    context_.table.Announce([this, checkpoint] { context_.checkpoints.Answer(checkpoint); });
     return;
   }
   context_.table.PutCheckpoint(checkpoint);
@@ -266,7 +265,7 @@ void WorkerReports::OnCheckpoint(const Job& job, const training::v1::CheckpointW
                  written.checkpoint().size_bytes(), written.seconds());
     context_.metrics->CheckpointWritten(written.seconds(), written.checkpoint().size_bytes());
   });
-  context_.table.Announce([this, id, checkpoint] { context_.checkpoints.Answer(id, checkpoint); });
+  context_.table.Announce([this, checkpoint] { context_.checkpoints.Answer(checkpoint); });
 }
 
 void WorkerReports::OnPrecisionChanged(const Job& job,

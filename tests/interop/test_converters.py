@@ -106,6 +106,13 @@ class Converters(unittest.TestCase):
             self.refused(genesis.from_images(folder), f"{odd} cannot be read as an image: ")
         Image.fromarray(numpy.zeros((7, 8), "uint8")).save(odd)
         self.refused(genesis.from_images(folder), "7 x 8", "6 x 8", "give size=(height, width)")
+        for values in (numpy.full((6, 8), 40_000, "uint16"), numpy.full((6, 8), 0.5, "float32")):
+            odd.unlink()
+            odd = odd.with_suffix(".png" if values.dtype == "uint16" else ".tiff")
+            Image.fromarray(values).save(odd)
+            self.refused(genesis.from_images(folder), f"{odd} cannot be read as an image: its pixels are of the mode ", "8 bits per channel")
+        with self.assertRaisesRegex(genesis.InvalidArgumentError, "mode is 'F'; accepted: 'RGB', or 'L'"):
+            genesis.from_images(folder, mode="F")
         (self.path / "empty").mkdir()
         with self.assertRaisesRegex(genesis.InvalidArgumentError, "has no images in folders of their classes"):
             genesis.from_images(self.path / "empty")

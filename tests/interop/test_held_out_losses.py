@@ -142,6 +142,21 @@ def switched_on(module, batch):
     return torch.where(module.step < 3, 7 * quotient, quotient - functional.cross_entropy(module(batch["x"]), batch["label"]))
 
 
+def without_nan(module, batch):
+    return 3 * torch.nan_to_num(functional.cross_entropy(module(batch["x"]), batch["label"]))
+
+
+def zero_where_nan(module, batch):
+    loss = functional.cross_entropy(module(batch["x"]), batch["label"])
+    return torch.where(torch.isnan(loss), torch.zeros_like(loss), loss)
+
+
+def stacked(module, batch):
+    logits = module(batch["x"])
+    losses = [functional.cross_entropy(logits, batch["label"]), masked(module, batch), logits.square().mean()]
+    return torch.stack(losses).mean() + torch.stack(losses[:2]).sum()
+
+
 def own(module, batch):
     return module(**batch)["loss"]
 
@@ -197,7 +212,8 @@ class HeldOutLosses(ExportedJobs):
     def cases(self):
         plain = lambda module, rows: functional.cross_entropy(module(rows["x"]), rows["label"])
         yield "named", Plain, "cross_entropy", plain
-        for loss in (smoothed, masked, mean_masked, both, summed, weighted_logits, smooth, counted, where, bounded, at_least, where_many, reciprocal, dotted):
+        for loss in (smoothed, masked, mean_masked, both, summed, weighted_logits, smooth, counted, where, bounded, at_least, where_many, reciprocal, dotted,
+                     without_nan, zero_where_nan, stacked):
             yield loss.__name__, Plain, loss, loss
 
     def test_what_counts_is_added_up(self):
@@ -210,7 +226,7 @@ class HeldOutLosses(ExportedJobs):
         fields["label"][:3] = -100
         fields["x"][0] *= 9
         for loss, warned in ((lambda module, batch: masked(module, batch).sqrt(), True),
-                             (lambda module, batch: torch.stack([masked(module, batch), counted(module, batch)]).sum(), True),
+                             (lambda module, batch: torch.stack([masked(module, batch), counted(module, batch)]).amax(), True),
                              (masked, False), (summed, False), (lambda module, batch: module(batch["x"]).square().mean(), False)):
             with warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always")
@@ -252,7 +268,7 @@ class HeldOutLosses(ExportedJobs):
                 self.assert_held_out(Counted, loss, loss)
 
     def test_a_divisor_of_the_whole_batch_is_warned_of_whatever_the_sample_has(self):
-        """The sample batch has no missing label and one length, so that its parts add up."""
+        """The parts of the sample batch add up: it has no missing label and one length, and terms are inactive."""
         def tasks(module, batch):
             mask = (batch["y"] >= 0).float()
             losses = functional.binary_cross_entropy_with_logits(module(batch["x"]), batch["y"], reduction="none")
@@ -265,6 +281,26 @@ class HeldOutLosses(ExportedJobs):
         def other_condition(module, batch):
             mask = (batch["y"][:, 0] >= 0).float()
             return torch.where(batch["x"].sum() < 1e9, (module(batch["x"])[:, 0].square() * mask).sum() / mask.sum(), 0.0)
+
+        def capped(module, batch):
+            return functional.cross_entropy(module(batch["x"]), batch["label"]).clamp(max=20.0)
+
+        def flooded(module, batch):
+            return (functional.cross_entropy(module(batch["x"]), batch["label"]) - 0.5).abs() + 0.5
+
+        def free_bits(module, batch):
+            return module(batch["x"]).square().mean() + module(batch["x"]).abs().mean().clamp(min=0.1)
+
+        def inverse(module, batch):
+            mask = (batch["y"][:, 0] >= 0).float()
+            return (module(batch["x"])[:, 0].square() * mask).sum() * mask.sum() ** -1
+
+        def ramped(module, batch):
+            return module(batch["x"]).square().mean() + module.step * module(batch["x"]).square().mean().sqrt()
+
+        def centred(module, batch):
+            output = module(batch["x"])
+            return (output - module.step * output.mean(0)).square().mean()
 
         def examples(module, batch):
             mask = (torch.arange(3) < batch["n"][:, None]).float()
@@ -281,12 +317,14 @@ class HeldOutLosses(ExportedJobs):
             mask = (batch["y"][:, 0] >= 0).float()
             return torch.where(mask.sum() > 0, (module(batch["x"])[:, 0].square() * mask).sum() / mask.sum(), 0.0)
 
-        fields = {"x": torch.tensor(self.arrays["x"][70:82]), "y": torch.ones(12, 3), "n": torch.full((12,), 3)}
-        for loss, warned in ((tasks, True), (positions, True), (other_condition, True), (examples, False), (size, False), (weights, False),
+        fields = {"x": torch.tensor(self.arrays["x"][70:82]), "y": torch.ones(12, 3), "n": torch.full((12,), 3),
+                  "label": torch.arange(12) % 3}
+        for loss, warned in ((tasks, True), (positions, True), (other_condition, True), (capped, True), (flooded, True), (free_bits, True),
+                             (inverse, True), (ramped, True), (centred, True), (examples, False), (size, False), (weights, False),
                              (condition, False)):
             with self.subTest(loss.__name__), warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always")
-                genesis.export(Plain(), fields, self.path / "net.pt2", loss=loss, precisions=("FP32",))
+                genesis.export(Counted(), fields, self.path / "net.pt2", loss=loss, precisions=("FP32",))
                 self.assertEqual(sum("does not add up over batches" in str(each.message) for each in said), warned)
 
     def test_a_module_with_its_own_loss(self):

@@ -123,7 +123,7 @@ def from_images(folder: FilePath, size: Optional[Tuple[int, int]] = None, mode: 
     Args:
         folder: contains a folder of images for each class.
         size: (height, width) to which images are resized. Default: no resizing, and all images must have the same size.
-        mode: a mode of Pillow: ``RGB``, or ``L`` for greyscale.
+        mode: ``RGB``, or ``L`` for greyscale.
         seed: seed of the order of the images, which are shuffled so that the held-out part contains all classes.
 
     Returns:
@@ -131,8 +131,11 @@ def from_images(folder: FilePath, size: Optional[Tuple[int, int]] = None, mode: 
         ``.classes``, the sorted names of the folders.
 
     Raises:
-        InvalidArgumentError: there are no images. Reading the examples raises it for a damaged image, or one of another size.
+        InvalidArgumentError: another mode, or there are no images. Reading the examples raises it for a damaged image, one of another size,
+            or one with more than 8 bits per channel.
     """
+    if mode not in ("RGB", "L"):
+        raise InvalidArgumentError(f"mode is {mode!r}; accepted: 'RGB', or 'L' for greyscale")
     folder = pathlib.Path(folder)
     classes = sorted(each.name for each in folder.iterdir() if each.is_dir())
     images = [(file, number) for number, name in enumerate(classes) for file in sorted((folder / name).rglob("*"))
@@ -169,6 +172,9 @@ def _pixels(file: pathlib.Path, size: Optional[Tuple[int, int]], mode: str) -> "
 
     try:
         with Image.open(file) as image:
+            if image.mode[:1] in ("I", "F"):  # Pillow would clip their values to 8 bits.
+                raise ValueError(f"its pixels are of the mode {image.mode}, and accepted are those of 8 bits per channel; convert it, or give arrays "
+                                 "to Client.train")
             image = image.convert(mode)
             if size is not None and image.size != (size[1], size[0]):
                 image = image.resize((size[1], size[0]), Image.BILINEAR)

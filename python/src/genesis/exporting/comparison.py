@@ -127,16 +127,15 @@ class Comparison:
             self._compare_losses(graph, self._of_size(size), step.trained, self._by_size(condition), may_fail=True)
         if step.dynamic:
             count = _examples(step.batch)
-            warned = any(self._warns_of_means(graph, batch, count // 3) for batch in (step.batch, self._with_masks(count // 3)))
-            if not warned and not step.held_out_adds_up:
-                self._warn_of_a_mean("it divides by a value of the whole batch, which differs between batches")
+            first = max(1, count // 3)
+            warned = any(self._warns_of_means(graph, batch, first) for batch in (step.batch, self._with_masks(first)))
+            if not warned and step.held_out_unfound:
+                self._warn_of_a_mean(f"{step.held_out_unfound} takes a value of the whole batch")
 
     def _warns_of_means(self, graph: Graph, batch: Tensors, first: int) -> bool:
         """Warns if the held-out loss of the batch differs from that of its first examples and its others combined, because a job combines
         batches. Returns whether it has warned."""
         step, count = self._step, _examples(batch)
-        if not first:
-            return False
         whole, *parts = ({name: tensor[begin:end] for name, tensor in batch.items()} for begin, end in ((0, count), (0, first), (first, count)))
         try:
             wanted = self._evaluated(graph, whole, step.trained)[0].double()

@@ -8,7 +8,7 @@ held-out loss, and makes each an output of its own, followed by its divisor.
 from __future__ import annotations
 
 import operator
-from typing import Any, Callable, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 import torch
 from torch.fx import GraphModule, Node
@@ -24,7 +24,8 @@ REDUCTIONS = {ATEN.mse_loss.default: 2, ATEN.smooth_l1_loss.default: 2, ATEN.hub
 MEANS = {ATEN.mean.default, ATEN.mean.dim}
 # Linear operators: f(a + b) = f(a) + f(b).
 SAME = {ATEN.view.default, ATEN.reshape.default, ATEN.detach.default, ATEN.clone.default, ATEN.alias.default, ATEN._to_copy.default,
-        ATEN.to.dtype, ATEN.neg.default, ATEN.squeeze.default, ATEN.unsqueeze.default, ATEN.contiguous.default}
+        ATEN.to.dtype, ATEN.neg.default, ATEN.squeeze.default, ATEN.squeeze.dim, ATEN.squeeze.dims, ATEN.unsqueeze.default,
+        ATEN.contiguous.default, ATEN._unsafe_view.default}
 PRODUCTS = {ATEN.mul.Tensor, ATEN.mul.Scalar}
 QUOTIENTS = {ATEN.div.Tensor, ATEN.div.Scalar}
 DIFFERENCES = {ATEN.sub.Tensor, ATEN.sub.Scalar}
@@ -33,6 +34,11 @@ SUMMANDS = {ATEN.add.Tensor, ATEN.add.Scalar, *DIFFERENCES, *TAKEN_FROM}
 COMPARISONS = {ATEN.gt.Scalar, ATEN.ge.Scalar, ATEN.ne.Scalar, ATEN.lt.Scalar, ATEN.le.Scalar, ATEN.eq.Scalar,
                ATEN.gt.Tensor, ATEN.ge.Tensor, ATEN.ne.Tensor, ATEN.lt.Tensor, ATEN.le.Tensor, ATEN.eq.Tensor}
 SIZES = {ATEN.sym_size.int}
+CONSTANTS = {ATEN.zeros_like.default, ATEN.ones_like.default, ATEN.full_like.default}
+STACKS = {ATEN.stack.default, ATEN.cat.default}
+# Linear operators on values of a whole batch, beside products, quotients and choices.
+LINEAR = {*SAME, *SUMMANDS, *SUMS, *MEANS, *STACKS, ATEN.select.int, ATEN.slice.Tensor, ATEN.expand.default, ATEN.permute.default,
+          ATEN.t.default, ATEN.unbind.int, operator.getitem}
 # Operators that keep a divisor positive.
 BOUNDS = {ATEN.clamp.default, ATEN.clamp_min.default, ATEN.maximum.default, ATEN.clamp.Tensor, ATEN.add.Tensor, ATEN.add.Scalar}
 
@@ -59,39 +65,51 @@ class Finder:
         self.fields = fields
         self.of_batch = self._of_batch(sizes=True)
         self.of_values = self._of_batch(sizes=False)
-        self.found: Set[Node] = set()
+        # The quotients that were found, with the inputs of their numerators.
+        self.found: Dict[Node, List[Node]] = {}
 
     def _of_batch(self, sizes: bool) -> Set[Node]:
         """Returns the nodes whose values depend on the batch; without ``sizes``, not those that depend only on its size."""
         found: Set[Node] = set()
         for position, node in enumerate(self.graph.nodes):
             if (node.op == "placeholder" and position in self.fields) or any(each in found for each in node.all_input_nodes):
-                if sizes or node.target not in SIZES:
+                if node.target not in CONSTANTS and (sizes or node.target not in SIZES):
                     found.add(node)
         return found
 
     def unfound(self, loss: Node) -> Optional[Node]:
-        """Returns a quotient in the computation of the loss that was not found, and whose divisor is computed from the values of the whole
-        batch; None without one."""
+        """Returns an operator on a value of the whole batch that is not linear, so that the loss does not add up over batches; None without
+        one. Quotients that were found add up."""
         symbol = next(iter(_symbols(next(node for position, node in enumerate(self.graph.nodes) if position in self.fields))), None)
         if symbol is None:  # The graph supports one batch size.
             return None
+
+        def is_of_whole_batch(node: Node) -> bool:
+            return node in self.of_values and isinstance(node.meta.get("val"), torch.Tensor) and symbol not in _symbols(node)
+
         todo, seen = [loss], {loss}
         while todo:
             node = todo.pop()
-            divisor = self._divisor(node)
-            if (node not in self.found and isinstance(divisor, Node) and divisor in self.of_values and "val" in divisor.meta
-                    and isinstance(divisor.meta["val"], torch.Tensor) and symbol not in _symbols(divisor)):
-                return node
-            todo += [each for each in node.all_input_nodes if each not in seen]
-            seen.update(node.all_input_nodes)
+            inputs = self.found.get(node)
+            if inputs is None:
+                inputs = node.all_input_nodes
+                if node.target in NLL and node.args[3] == MEAN_OF_LOSS:
+                    return node
+                if any(map(is_of_whole_batch, inputs)) and not (is_of_whole_batch(node) and self._is_linear(node)):
+                    return node
+            todo += [each for each in inputs if each in self.of_values and each not in seen]
+            seen.update(inputs)
         return None
 
-    @staticmethod
-    def _divisor(node: Node) -> Any:
-        if node.target is ATEN.div.Tensor:
-            return node.args[1]
-        return node.args[0] if node.target is ATEN.reciprocal.default else None
+    def _is_linear(self, node: Node) -> bool:
+        varying = [isinstance(each, Node) and each in self.of_values for each in node.args[:2]]
+        if node.target in PRODUCTS:
+            return not all(varying)
+        if node.target in QUOTIENTS:
+            return not varying[1]
+        if node.target is ATEN.where.self:
+            return not varying[0]
+        return node.target in LINEAR
 
     def _varies(self, value: Any) -> bool:
         return isinstance(value, Node) and value in self.of_batch
@@ -120,6 +138,8 @@ class Finder:
                 return self._each(self.split(node.args[1]), lambda value: self._call(node, node.args[0], value))
             if node.target is ATEN.where.self and not self._varies(node.args[0]):
                 return self._switched(node)
+            if node.target in (*SUMS, *MEANS) and len(node.args) == 1 and isinstance(node.args[0], Node) and node.args[0].target is ATEN.stack.default:
+                return self._of_stack(node)
         return Parts(node, [])
 
     def _switched(self, node: Node) -> Parts:
@@ -129,6 +149,17 @@ class Finder:
         first, second = self._tensor(first, node), self._tensor(second, node)
         return self._sum(self._each(self.split(first), lambda value: self._call(node, condition, value, zero)),
                          self._each(self.split(second), lambda value: self._call(node, condition, zero, value)))
+
+    def _of_stack(self, node: Node) -> Parts:
+        """Splits the sum or the mean of losses that were stacked."""
+        losses = node.args[0].args[0]
+        if any(not isinstance(each.meta.get("val"), torch.Tensor) or each.meta["val"].dim() for each in losses):
+            return Parts(node, [])
+        total = self.split(losses[0])
+        for each in losses[1:]:
+            total = self._sum(total, self.split(each))
+        count = len(losses) if node.target in MEANS else 1
+        return self._each(total, lambda value: self.graph.call_function(ATEN.div.Tensor, (value, count)))
 
     def _tensor(self, value: Any, like: Node) -> Node:
         if isinstance(value, Node):
@@ -147,12 +178,22 @@ class Finder:
         if not isinstance(node, Node):
             return None
         if node.target is operator.getitem and node.args[0].target in NLL and node.args[1] == 0 and node.args[0].args[3] == MEAN_OF_LOSS:
+            self.found[node] = node.args[0].all_input_nodes
             return Quotient(node, self.graph.call_function(operator.getitem, (node.args[0], 1)))
+        if node.target is ATEN.nan_to_num.default or self._replaces_nan(node):
+            # The other value is that of batches whose divisor is 0.
+            inside = node.args[0] if node.target is ATEN.nan_to_num.default else node.args[2]
+            found = self._quotient(inside)
+            if found is None:
+                return None
+            self.found[node] = [inside]
+            return Quotient(node, found.divisor)
         if node.target is ATEN.where.self and self._varies(node.args[0]) and not self._varies(node.args[2]):
             # The other value is that of batches in which nothing counts. Their divisor is 0, so they contribute nothing.
-            before = set(self.found)
+            before = dict(self.found)
             found = self._quotient(node.args[1])
             if found is not None and self._asks_for(node.args[0], found.divisor):
+                self.found[node] = [node.args[1]]
                 return found
             self.found = before
             return None
@@ -161,16 +202,17 @@ class Finder:
             return None
         numerator, divisor = self._plain(terms[0]), self._plain(terms[1], bounded=True)
         if self._is_sum(numerator) and self._is_sum(divisor):
-            self._find(node)
+            self.found[node] = [numerator]
             return Quotient(self._without_bound(node, terms[1]), divisor)
         if all(isinstance(each, Node) and each.target in MEANS for each in (numerator, divisor)):
-            self._find(node)
+            self.found[node] = [numerator]
             return Quotient(self._without_bound(node, terms[1]), self.graph.call_function(ATEN.sum.default, (divisor.args[0],)))
         return None
 
-    def _find(self, node: Node) -> None:
-        self.found.add(node)
-        self.found.update(plain for plain in map(self._plain, node.all_input_nodes) if plain.target is ATEN.reciprocal.default)
+    def _replaces_nan(self, node: Node) -> bool:
+        """Returns whether the node is ``torch.where(torch.isnan(x), constant, x)``."""
+        return (node.target is ATEN.where.self and not self._varies(node.args[1]) and isinstance(node.args[0], Node)
+                and node.args[0].target is ATEN.isnan.default and node.args[0].args[0] is node.args[2])
 
     def _asks_for(self, condition: Any, divisor: Node) -> bool:
         """Returns whether a condition compares the divisor with a constant, as in ``mask.sum() > 0``, or asks for ``mask.any()``."""
@@ -260,7 +302,7 @@ def give_parts(graph: GraphModule, fields: range) -> Tuple[int, Optional[Node]]:
         fields: positions of the arguments that have the batch as their first dimension.
 
     Returns:
-        The number of quotients, and a quotient that was not found, because of which the loss does not add up over batches; None without one.
+        The number of quotients, and an operator because of which the loss does not add up over batches; None without one.
     """
     output = next(iter(graph.graph.find_nodes(op="output")))
     loss, = output.args[0]

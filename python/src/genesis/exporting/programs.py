@@ -44,7 +44,7 @@ class Programs:
         """Traces all graphs.
 
         Args:
-            step: the step to trace. Its constants, conditions, held_out_quotients and held_out_adds_up are set.
+            step: the step to trace. Its constants, conditions, held_out_quotients and held_out_unfound are set.
             precisions: the precisions to export, each of which must work. Default: all, without the pure ones that do not work.
         """
         self.step = step
@@ -122,7 +122,7 @@ class Programs:
         for_nativert.copy_in_two_steps(graph)
         if name == "evaluation":
             self.step.held_out_quotients, unfound = held_out.give_parts(graph, self.step.fields)
-            self.step.held_out_adds_up = unfound is None
+            self.step.held_out_unfound = str(unfound.target) if unfound is not None else ""
         self.step.constants[name] = tracing.lift_constants(graph)
         if name in ("FP32", "evaluation") and self.step.dynamic:
             self.step.conditions[name] = tracing.conditions_of_size(graph, self.step.fields.start)[:MOST_CONDITIONS]

@@ -80,8 +80,8 @@ class Step:
         self.changed_in_evaluation: List[str] = []
         # Number of quotients in the held-out loss (see held_out.give_parts).
         self.held_out_quotients = 0
-        # False if the held-out loss divides by a value of the whole batch, and is not a sum of quotients.
-        self.held_out_adds_up = True
+        # An operator because of which the held-out loss does not add up over batches; "" without one.
+        self.held_out_unfound = ""
         # Whether forward or the loss needs gradients in eval mode too, for example for torch.autograd.grad.
         self.differentiates_in_evaluation = False
 
