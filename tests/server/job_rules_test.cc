@@ -1,4 +1,6 @@
 // Tests of the job rules, with a clock and workers controlled by the test: nothing waits.
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "tests/server/job_rules_fixture.h"
 
 namespace genesis {
@@ -136,6 +138,31 @@ TEST_F(JobRulesTest, ACheckpointThatIsAwaitedIsRefusedWhenTheWorkerIsGone) {
   Lose("job");
   done.WaitForNotification();
   EXPECT_EQ(taken.status().code(), absl::StatusCode::kAborted) << taken.status();
+}
+
+TEST_F(JobRulesTest, ARequestedCheckpointIsNotOneThatWasBeingWritten) {
+  Run("job");
+  const auto written = [&](int64_t step) {
+    AttachRequest event = Event("job");
+    Checkpoint& checkpoint = *event.mutable_checkpoint_written()->mutable_checkpoint();
+    checkpoint.set_job_id("job");
+    checkpoint.set_id(absl::StrFormat("job-step-%012d", step));
+    checkpoint.set_path(absl::StrCat(temp_.path(), "/", checkpoint.id(), ".pt"));
+    checkpoint.set_step(step);
+    Report(event);
+  };
+  AttachRequest steps = Event("job");
+  steps.mutable_steps()->mutable_progress()->set_step(95);
+  Report(steps);
+  std::vector<int64_t> taken;
+  manager_->checkpoints().Take("job", [&](const absl::StatusOr<Checkpoint>& result) {
+    taken.push_back(result.ok() ? result->step() : -1);
+  });
+  Settle();
+  written(90);
+  EXPECT_THAT(taken, testing::IsEmpty());
+  written(96);
+  EXPECT_THAT(taken, testing::ElementsAre(96));
 }
 
 TEST_F(JobRulesTest, AfterARestartAJobKeepsAWorkerThatLivesAndElseIsQueued) {
