@@ -105,13 +105,14 @@ class HistoryCommandTest : public testing::Test {
 
 TEST_F(HistoryCommandTest, CsvHasTheColumnsOfTheTableAndNothingWhereNothingWasMeasured) {
   EXPECT_EQ(Run({"history", "--csv"}), ExitCode::kOk) << err_.str();
-  EXPECT_EQ(out_.str(),
-            "timestamp,job_id,step,mode,loss,baseline_loss,loss_scale,training_steps,fp16_steps,"
-            "overflow_steps,overflow_rate,fp16_enabled,memory_allocated_bytes,samples_per_second,"
-            "state,divergence_ratio,held_out_loss,divergences\n"
-            "2026-01-02 03:03:05,fast,120,MIXED_FP16,0.125,0.25,65536,120,100,5,0.05,1,1024,2500.5,"
-            "RUNNING,,,\n"
-            "2026-01-02 03:04:05,cancelled-early,0,,,,,0,0,0,,0,,,CANCELLED,,,\n");
+  EXPECT_EQ(
+      out_.str(),
+      "timestamp,job_id,step,mode,loss,baseline_loss,loss_scale,training_steps,fp16_steps,"
+      "overflow_steps,overflow_rate,fp16_enabled,memory_allocated_bytes,samples_per_second,"
+      "state,divergence_ratio,held_out_loss,divergences\n"
+      "2026-01-02 03:03:05.000,fast,120,MIXED_FP16,0.125,0.25,65536,120,100,5,0.05,1,1024,2500.5,"
+      "RUNNING,,,\n"
+      "2026-01-02 03:04:05.000,cancelled-early,0,,,,,0,0,0,,0,,,CANCELLED,,,\n");
 }
 
 TEST_F(HistoryCommandTest, ReadsEveryPageOfOneDayUnlessToldOtherwise) {
@@ -120,7 +121,7 @@ TEST_F(HistoryCommandTest, ReadsEveryPageOfOneDayUnlessToldOtherwise) {
   EXPECT_EQ(fake_.requests[0].since().seconds(), kNow - 86400);
   EXPECT_EQ(fake_.requests[1].job_id(), "fast");
   EXPECT_EQ(fake_.requests[1].page_token(), "more");
-  EXPECT_THAT(out_.str(), HasSubstr("2026-01-02 03:03:05  fast"));
+  EXPECT_THAT(out_.str(), HasSubstr("2026-01-02 03:03:05.000  fast"));
   EXPECT_THAT(out_.str(), HasSubstr("5.00 %"));
   EXPECT_THAT(out_.str(), HasSubstr("cancelled-early  CANCELLED"));
 }

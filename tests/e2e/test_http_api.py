@@ -172,7 +172,7 @@ class Refusals(HttpApiTest):
         refuse(http_api, 400, "did you mean page_size?", "GET", "/v1/jobs?page_sizes=1")
         refuse(http_api, 400, "accepted: a whole number", "GET", "/v1/jobs?page_size=1e1")
         refuse(http_api, 400, "given twice", "GET", "/v1/jobs?page_size=1&page_size=2")
-        refuse(http_api, 400, "JOB_STATE_QUEUED", "GET", "/v1/jobs?states=WAITING")
+        refuse(http_api, 400, "accepted: QUEUED, STARTING", "GET", "/v1/jobs?states=WAITING")
         refuse(http_api, 400, "needs a value", "GET", "/v1/jobs?page_size")
         refuse(http_api, 400, "hexadecimal", "GET", "/v1/jobs/%4")
         refuse(http_api, 400, "UTF-8", "GET", "/v1/jobs/%ff")
