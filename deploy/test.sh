@@ -8,22 +8,26 @@ set -euo pipefail
 # shellcheck source=deploy/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
+# Prints "SECONDS NAME" of each test in a log of ctest.
+test_seconds() {
+  awk '/ +(Passed|\*\*\*[A-Z][a-z]+) +[0-9.]+ sec/ {
+         for (i = 1; i <= NF; i++) if ($i == "Test" && $(i + 1) ~ /^#/) name = $(i + 2)
+         print $(NF - 1), name
+       }' "$1"
+}
+
 slowest() {
   say ""
   say "Slowest tests:"
-  awk '/ +(Passed|\*\*\*[A-Z][a-z]+) +[0-9.]+ sec/ {
-         for (i = 1; i <= NF; i++) if ($i == "Test" && $(i + 1) ~ /^#/) name = $(i + 2)
-         print $(NF - 1), "s ", name
-       }' "$1" | sort -rn | awk 'NR <= 10'  # head would end sort by a broken pipe.
+  # head would end sort by a broken pipe.
+  test_seconds "$1" | sort -rn | awk 'NR <= 10 { print $1, "s ", $2 }'
 }
 
 # Lists unit tests that took more than a second: of a busy machine, or for tests/slow_tests.txt.
 slow_units() {
-  awk '/ Passed +[0-9.]+ sec/ && $(NF - 1) > 1 {
-         for (i = 1; i <= NF; i++) if ($i == "Test" && $(i + 1) ~ /^#/) print $(i + 2), $(NF - 1)
-       }' "$1" | sort >"$1.slow"
-  (cd "$GENESIS_ROOT/build/release" && ctest -N -L '^unit$') | awk '/Test +#/ { print $NF }' | sort |
-    join - "$1.slow" | awk 'NR == 1 { print "\nUnit tests of more than a second:" } { print "  " $2 " s " $1 }'
+  awk 'NR == FNR { if (/Test +#/) unit[$3]; next }
+       $2 in unit && $1 > 1 { if (!shown++) print "\nUnit tests of more than a second:"; print "  " $1 " s " $2 }' \
+    <(cd "$GENESIS_ROOT/build/release" && ctest -N -L '^unit$') <(test_seconds "$1")
 }
 
 # Lists tests that this machine cannot run, with the reason; they neither passed nor failed.
