@@ -1,18 +1,8 @@
 #include "server/launchers/api_server.h"
 
-#include <boost/asio/connect.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/address.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/ssl/context.hpp>
-#include <boost/asio/ssl/host_name_verification.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
-#include <boost/beast/http.hpp>
-#include <boost/beast/ssl.hpp>
-#include <chrono>
-#include <functional>
-#include <optional>
+#include <curl/curl.h>
+
+#include <memory>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -25,99 +15,85 @@
 namespace genesis {
 namespace {
 
-namespace asio = boost::asio;
-namespace beast = boost::beast;
-namespace http = boost::beast::http;
-using asio::ip::tcp;
-using boost::system::error_code;
-
-// Interval at which calls check whether the daemon is stopping.
-constexpr std::chrono::milliseconds kRound(100);
-
-// One connection. Each step starts an operation and waits for its end, the deadline or the stop.
-class Exchange {
- public:
-  Exchange(asio::ssl::context* tls, absl::Time deadline, const std::atomic<bool>* stopping)
-      : resolver_(io_), stream_(io_, *tls), deadline_(deadline), stopping_(*stopping) {}
-
-  error_code Connect(const std::string& host, int port) {
-    tcp::resolver::results_type found;
-    const error_code resolved = Wait([&](auto done) {
-      resolver_.async_resolve(host, absl::StrCat(port),
-                              [&found, done](const error_code& error, auto results) {
-                                found = results;
-                                done(error);
-                              });
-    });
-    if (resolved) return resolved;
-    const error_code connected = Wait([&](auto done) {
-      beast::get_lowest_layer(stream_).async_connect(
-          found, [done](const error_code& error, const auto&) { done(error); });
-    });
-    if (connected) return connected;
-    error_code no_address;
-    asio::ip::make_address(host, no_address);
-    // SNI may contain a name, but not an address (RFC 6066).
-    if (no_address) SSL_set_tlsext_host_name(stream_.native_handle(), host.c_str());
-    stream_.set_verify_callback(asio::ssl::host_name_verification(host));
-    return Wait([&](auto done) {
-      stream_.async_handshake(asio::ssl::stream_base::client,
-                              [done](const error_code& error) { done(error); });
-    });
+template <auto Function>
+struct Calls {
+  template <typename T>
+  void operator()(T* handle) const {
+    Function(handle);
   }
+};
+using Easy = std::unique_ptr<CURL, Calls<curl_easy_cleanup>>;
+using Address = std::unique_ptr<CURLU, Calls<curl_url_cleanup>>;
+using Headers = std::unique_ptr<curl_slist, Calls<curl_slist_free_all>>;
 
-  error_code Send(const http::request<http::string_body>& request) {
-    return Wait([&](auto done) {
-      http::async_write(stream_, request, [done](const error_code& error, size_t) { done(error); });
-    });
-  }
-
-  error_code Receive(http::response_parser<http::string_body>& parser) {
-    return Wait([&](auto done) {
-      http::async_read(stream_, buffer_, parser,
-                       [done](const error_code& error, size_t) { done(error); });
-    });
-  }
-
- private:
-  // `begin` starts one operation and receives the function to call when it has ended.
-  template <typename Begin>
-  error_code Wait(const Begin& begin) {
-    std::optional<error_code> ended;
-    begin([&ended](const error_code& error) { ended = error; });
-    io_.restart();
-    while (!ended.has_value() && RunningNow() < deadline_ && !stopping_) io_.run_for(kRound);
-    if (ended.has_value()) return *ended;
-    resolver_.cancel();
-    beast::get_lowest_layer(stream_).close();
-    io_.restart();
-    io_.run();
-    return beast::error::timeout;
-  }
-
-  asio::io_context io_;
-  tcp::resolver resolver_;
-  beast::ssl_stream<beast::tcp_stream> stream_;
-  beast::flat_buffer buffer_;
-  const absl::Time deadline_;
-  const std::atomic<bool>& stopping_;
+// State of one transfer that libcurl's callbacks read and write.
+struct Transfer {
+  absl::Time deadline;
+  const std::atomic<bool>& stopping;
+  std::string body = {};
+  bool too_large = false;
 };
 
-absl::Status Fault(const ApiServer::Options& options, const error_code& error) {
+size_t Receive(char* data, size_t, size_t size, void* context) {
+  auto& transfer = *static_cast<Transfer*>(context);
+  transfer.too_large = transfer.body.size() + size > ApiServer::kMaxReply;
+  if (transfer.too_large) return CURL_WRITEFUNC_ERROR;
+  transfer.body.append(data, size);
+  return size;
+}
+
+// libcurl calls this at least once a second and aborts the transfer if the result is not zero. Its
+// own CURLOPT_TIMEOUT is not used, because it also counts the time in which the daemon was stopped.
+int CheckDeadline(void* context, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  const auto& transfer = *static_cast<const Transfer*>(context);
+  return transfer.stopping || RunningNow() >= transfer.deadline ? 1 : 0;
+}
+
+absl::Status Fault(const ApiServer::Options& options, CURLcode code, const Transfer& transfer,
+                   const std::string& message) {
   const std::string where =
       absl::StrCat("the Kubernetes API server ", options.host, ":", options.port);
-  if (error == beast::error::timeout) {
-    return absl::DeadlineExceededError(
-        absl::StrCat(where, " gave no answer within ", absl::FormatDuration(options.timeout)));
-  }
-  if (error == http::error::body_limit) {
+  if (transfer.too_large) {
     return absl::ResourceExhaustedError(
         absl::StrCat(where, " answers with more than ", ApiServer::kMaxReply, " bytes"));
   }
-  const bool of_tls = error.category() == asio::error::get_ssl_category();
-  return absl::UnavailableError(
-      absl::StrCat(where, of_tls ? " is not trusted: " : " cannot be reached: ", error.message(),
-                   of_tls ? "; check kubernetes.ca_file and kubernetes.api_server" : ""));
+  switch (code) {
+    case CURLE_ABORTED_BY_CALLBACK:
+      return absl::DeadlineExceededError(
+          absl::StrCat(where, " gave no answer within ", absl::FormatDuration(options.timeout)));
+    case CURLE_SSL_CACERT_BADFILE:
+      return absl::FailedPreconditionError(absl::StrCat("kubernetes.ca_file: ", options.ca_file,
+                                                        ": no certificates in PEM: ", message));
+    case CURLE_SSL_CONNECT_ERROR:
+    case CURLE_PEER_FAILED_VERIFICATION:
+      return absl::UnavailableError(
+          absl::StrCat(where, " is not trusted: ", message,
+                       "; check kubernetes.ca_file and kubernetes.api_server"));
+    default:
+      return absl::UnavailableError(absl::StrCat(where, " cannot be reached: ", message));
+  }
+}
+
+// The server's address without a path; REQUEST_TARGET sends the call's target as it is.
+Address AddressOf(const ApiServer::Options& options) {
+  const bool is_v6 = absl::StrContains(options.host, ":");
+  Address address(curl_url());
+  curl_url_set(address.get(), CURLUPART_SCHEME, "https", 0);
+  curl_url_set(address.get(), CURLUPART_HOST,
+               absl::StrCat(is_v6 ? "[" : "", options.host, is_v6 ? "]" : "").c_str(), 0);
+  curl_url_set(address.get(), CURLUPART_PORT, absl::StrCat(options.port).c_str(), 0);
+  return address;
+}
+
+Headers HeadersOf(const ApiServerCall& call, const std::string& token) {
+  curl_slist* headers = curl_slist_append(nullptr, "Accept: application/json");
+  headers = curl_slist_append(headers, absl::StrCat("Authorization: Bearer ", token).c_str());
+  // Without this, libcurl waits for "100 Continue" before it sends a large body.
+  headers = curl_slist_append(headers, "Expect:");
+  if (!call.body.empty()) {
+    headers = curl_slist_append(headers, absl::StrCat("Content-Type: ", call.content_type).c_str());
+  }
+  return Headers(headers);
 }
 
 }  // namespace
@@ -129,40 +105,49 @@ absl::StatusOr<ApiServerReply> ApiServer::Call(const ApiServerCall& call) const 
   const absl::StatusOr<std::string> authority =
       ReadSettingFile("kubernetes.ca_file", options_.ca_file);
   if (!authority.ok()) return absl::FailedPreconditionError(authority.status().message());
-  asio::ssl::context tls(asio::ssl::context::tls_client);
-  SSL_CTX_set_min_proto_version(tls.native_handle(), TLS1_2_VERSION);
-  tls.set_verify_mode(asio::ssl::verify_peer);
-  error_code error;
-  tls.add_certificate_authority(asio::buffer(*authority), error);
-  if (error) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "kubernetes.ca_file: ", options_.ca_file, ": no certificates in PEM: ", error.message()));
-  }
-  Exchange exchange(&tls, RunningNow() + options_.timeout, stopping_);
-  error = exchange.Connect(options_.host, options_.port);
-  if (error) return Fault(options_, error);
-  http::request<http::string_body> request(http::string_to_verb(call.method), call.target, 11);
-  const bool is_v6 = absl::StrContains(options_.host, ":");
-  request.set(http::field::host,
-              absl::StrCat(is_v6 ? "[" : "", options_.host, is_v6 ? "]" : "", ":", options_.port));
-  request.set(http::field::user_agent, absl::StrCat("genesisd/", kVersion));
-  request.set(http::field::accept, "application/json");
-  request.set(http::field::authorization,
-              absl::StrCat("Bearer ", absl::StripAsciiWhitespace(*token)));
-  request.set(http::field::connection, "close");
+
+  static const CURLcode initialized = curl_global_init(CURL_GLOBAL_DEFAULT);
+  const Easy easy(initialized == CURLE_OK ? curl_easy_init() : nullptr);
+  if (easy == nullptr) return absl::InternalError("libcurl could not be initialized");
+  const auto set = [&easy](CURLoption option, auto value) {
+    curl_easy_setopt(easy.get(), option, value);
+  };
+  const Address address = AddressOf(options_);
+  const Headers headers = HeadersOf(call, std::string(absl::StripAsciiWhitespace(*token)));
+  curl_blob certificates = {const_cast<char*>(authority->data()), authority->size(),
+                            CURL_BLOB_NOCOPY};
+  Transfer transfer = {RunningNow() + options_.timeout, *stopping_};
+  char message[CURL_ERROR_SIZE] = "";
+  set(CURLOPT_CURLU, address.get());
+  set(CURLOPT_REQUEST_TARGET, call.target.c_str());
+  set(CURLOPT_CUSTOMREQUEST, call.method.c_str());
+  set(CURLOPT_HTTPHEADER, headers.get());
+  set(CURLOPT_USERAGENT, absl::StrCat("genesisd/", kVersion).c_str());
+  set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
   if (!call.body.empty()) {
-    request.set(http::field::content_type, call.content_type);
-    request.body() = call.body;
+    set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(call.body.size()));
+    set(CURLOPT_POSTFIELDS, call.body.data());
   }
-  request.prepare_payload();
-  error = exchange.Send(request);
-  if (error) return Fault(options_, error);
-  http::response_parser<http::string_body> parser;
-  parser.body_limit(kMaxReply);
-  error = exchange.Receive(parser);
-  if (error) return Fault(options_, error);
-  return ApiServerReply{static_cast<int>(parser.get().result_int()),
-                        std::move(parser.get().body())};
+  // The pod's own API server: no proxy, and only the CA of the service account is trusted.
+  set(CURLOPT_NOPROXY, "*");
+  set(CURLOPT_CAINFO_BLOB, &certificates);
+  set(CURLOPT_CAPATH, static_cast<const char*>(nullptr));
+  set(CURLOPT_SSLVERSION, static_cast<long>(CURL_SSLVERSION_TLSv1_2));
+  set(CURLOPT_NOSIGNAL, 1L);
+  set(CURLOPT_NOPROGRESS, 0L);
+  set(CURLOPT_XFERINFOFUNCTION, CheckDeadline);
+  set(CURLOPT_XFERINFODATA, &transfer);
+  set(CURLOPT_WRITEFUNCTION, Receive);
+  set(CURLOPT_WRITEDATA, &transfer);
+  set(CURLOPT_ERRORBUFFER, message);
+
+  const CURLcode code = curl_easy_perform(easy.get());
+  if (code != CURLE_OK) {
+    return Fault(options_, code, transfer, message[0] != '\0' ? message : curl_easy_strerror(code));
+  }
+  long status = 0;
+  curl_easy_getinfo(easy.get(), CURLINFO_RESPONSE_CODE, &status);
+  return ApiServerReply{static_cast<int>(status), std::move(transfer.body)};
 }
 
 }  // namespace genesis
