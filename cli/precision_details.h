@@ -8,7 +8,7 @@
 
 namespace genesis::cli {
 
-// Return the model and the data of a job: "world_model", "dataset.trajectories pendulum.npz".
+// Return the model and the data of a job: "world_model", "trajectories pendulum.npz".
 std::string DescribeModel(const training::v1::JobSpec& spec);
 std::string DescribeDataset(const training::v1::JobSpec& spec);
 

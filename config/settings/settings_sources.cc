@@ -97,7 +97,7 @@ class FileReader {
       return;
     }
     std::vector<GivenValue>& earlier = values_[row.key];
-    if (!earlier.empty()) {  // As "grpc.listen: x" and "grpc: {listen: x}".
+    if (!earlier.empty()) {  // E.g. "grpc.listen: x" and "grpc: {listen: x}".
       Fault(key_node, row.key, "",
             absl::StrCat("given twice; first at line ", earlier.front().line, "; keep one"));
       return;

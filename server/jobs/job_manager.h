@@ -22,8 +22,8 @@ namespace genesis {
 // each durable before it is reported, and assigns queued jobs to warm workers. Its parts are
 // declared below so that each uses only those above it.
 //
-// Owner: the daemon. Threads: any thread may call any method except OnTime, and calls return
-// immediately. Changes run on the writer thread in the order of the calls, as do the callbacks.
+// Owner: the daemon. Threads: any thread may call any method except OnTime. Only Recover and Stop
+// block. Changes and callbacks run on the writer thread in the order of the calls.
 // Failure: a request gets the store's status if its change cannot be made durable; a worker's
 // report is kept and retried.
 class JobManager {

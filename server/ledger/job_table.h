@@ -82,8 +82,8 @@ class JobTable {
   std::optional<std::string> Metadata(const std::string& key) const;
   void PutMetadata(const std::string& key, std::string value);
 
-  // Runs `counting` after the commit and before readers see the changes, so that every visible
-  // change is already counted. Dropped if the commit fails.
+  // Runs `counting` after the commit and before the changes are published. JobView::List may read
+  // a change from the store before it is counted. Dropped if the commit fails.
   void Count(std::function<void()> counting);
   // Runs `announcement` after the commit has been published. Dropped if the commit fails.
   void Announce(std::function<void()> announcement);

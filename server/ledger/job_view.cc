@@ -35,7 +35,7 @@ absl::StatusOr<std::vector<StoredJob>> JobView::List(const JobQuery& query) cons
   if (!jobs.ok()) return jobs.status();
   for (StoredJob& each : *jobs) {
     const std::shared_ptr<const JobSnapshot> shown = FindInMemory(each.job.id());
-    // If the states differ, the job in memory is older than the stored one.
+    // If the states differ, a commit came in between. Keep the stored job, which matches the query.
     if (shown != nullptr && shown->job.state() == each.job.state()) each.job = shown->job;
   }
   return jobs;

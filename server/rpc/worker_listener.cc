@@ -15,7 +15,7 @@ namespace {
 
 // Reports are small. The largest message is a job's specification.
 constexpr int kMaxMessageBytes = 4 * 1024 * 1024;
-// One per worker; no machine runs so many.
+// Each worker has one connection, and no host runs this many workers.
 constexpr int kMaxConnections = 4096;
 
 }  // namespace

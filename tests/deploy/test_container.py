@@ -76,7 +76,7 @@ class Files(unittest.TestCase):
                  .splitlines())
         restarted = [name for line in lines if line.startswith("docker-compose restart")
                      for name in shlex.split(line)[2:]]
-        # The last command names no service. docs/rollback.md documents its replacement.
+        # "genesis" of the last command is not a service; docs/rollback.md documents its replacement.
         self.assertEqual(restarted, ["genesis-orchestrator", "genesis-workers", "genesis"])
         self.assertEqual(restarted.pop(), "genesis")
         self.assertNotIn("genesis", services)

@@ -12,7 +12,7 @@ namespace genesis {
 // or the reason why there is none. Looks for a package once per mode.
 //
 // Owner: the job's TrainingSession; specification, model and dataset outlive it. Threads: one.
-// Failure: none; an unusable package is a reason.
+// Failure: none; an unusable package is reported as the reason.
 class CompiledSteps {
  public:
   // `folder` may be empty or missing: then no mode has a compiled step.

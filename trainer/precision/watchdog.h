@@ -77,7 +77,7 @@ class Watchdog {
   // Mean of the baseline over the window that ended at the newest step; 0 if the baseline has no
   // such step.
   double baseline_loss() const { return baseline_loss_; }
-  // (mean loss - mean baseline) / mean baseline over that window; unset until it is full.
+  // (mean loss / mean baseline) - 1 over that window; unset if it is not full or lacks a baseline.
   std::optional<double> divergence() const;
   // FP32's median step time divided by the median over the newest full window of the slowdown rule;
   // unset if either is missing.

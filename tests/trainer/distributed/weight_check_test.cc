@@ -43,7 +43,7 @@ TEST(WeightCheckTest, TheSameWeightsPass) {
 TEST(WeightCheckTest, TheRankThatDiffersFromMostIsNamedToAll) {
   WithRanks(3, [](RankGroup& ranks) {
     Named weights = Weights();
-    // Change one element by a few units in the last place.
+    // Change one element by one unit in the last place.
     if (ranks.rank() == 0) weights[1].second[1][2][0][1] += 2e-6;
     EXPECT_THAT(Fault(ranks, weights),
                 HasSubstr("after step 200 the weights of rank 0 differ from those of the other "

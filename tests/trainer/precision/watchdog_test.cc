@@ -35,7 +35,7 @@ struct Workload {
   double memory = 0.3;     // Correlation of own noise from step to step.
   double tails = 30;       // Degrees of freedom of own noise; 3 is heavy.
   double spikes = 0;       // Probability per step of a jump, which decays over 10 steps.
-  double rounding = 1e-4;  // Relative loss due to the format's rounding.
+  double rounding = 1e-4;  // Absolute increase of the loss due to rounding.
   bool same_data = true;   // As the baseline's; own noise then grows for 300 steps.
 };
 
