@@ -1,8 +1,8 @@
 #include "cli/event_line.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/text/enum_names.h"
 #include "cli/text.h"
-#include "config/job/job_names.h"
 #include "config/precision/precision.h"
 
 namespace genesis::cli {
@@ -11,17 +11,17 @@ namespace {
 using training::v1::JobEvent;
 
 std::string Describe(const training::v1::StateChange& change) {
-  const std::string to = JobStateName(change.to());
+  const std::string to = ShortEnumName(change.to());
   const bool first = change.from() == training::v1::JOB_STATE_UNSPECIFIED;
-  return absl::StrCat(first ? to : absl::StrCat(JobStateName(change.from()), " -> ", to), ": ",
+  return absl::StrCat(first ? to : absl::StrCat(ShortEnumName(change.from()), " -> ", to), ": ",
                       change.reason());
 }
 
 std::string Describe(const training::v1::PrecisionChange& change) {
   const bool falls = change.trigger() != "promotion";
   return absl::StrCat(
-      falls ? absl::StrCat("Falling back to ", PrecisionName(change.to()), ": ") : "", "precision ",
-      PrecisionName(change.from()), " -> ", PrecisionName(change.to()), " at step ", change.step(),
+      falls ? absl::StrCat("Falling back to ", ShortEnumName(change.to()), ": ") : "", "precision ",
+      ShortEnumName(change.from()), " -> ", ShortEnumName(change.to()), " at step ", change.step(),
       " (", change.trigger(), "): ", change.reason());
 }
 

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/text/enum_names.h"
 #include "cli/text.h"
 #include "config/job/job_paths.h"
 #include "config/precision/precision.h"
@@ -69,7 +70,7 @@ void AddPrecision(const training::v1::Job& job,
   }
   for (const training::v1::CalibrationResult& result : report.calibration()) {
     pairs.emplace_back("measured",
-                       absl::StrFormat("%s %.3g ms a step: %s", PrecisionName(result.mode()),
+                       absl::StrFormat("%s %.3g ms a step: %s", ShortEnumName(result.mode()),
                                        1e3 * result.step_seconds(), Printable(result.verdict())));
   }
   for (const std::string& warning : PrecisionWarnings(job)) pairs.emplace_back("warning", warning);
@@ -79,7 +80,7 @@ void AddPrecision(const training::v1::Job& job,
     pairs.emplace_back(
         "changed",
         absl::StrFormat("%s to %s after step %d, on from step %d (%s): %s",
-                        PrecisionName(change.from()), PrecisionName(change.to()), change.step(),
+                        ShortEnumName(change.from()), ShortEnumName(change.to()), change.step(),
                         change.resumed_step(), change.trigger(), Printable(change.reason())));
   }
   for (int i = std::max(0, job.incidents_size() - kMaxShown); i < job.incidents_size(); ++i) {

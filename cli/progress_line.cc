@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "base/text/enum_names.h"
 #include "cli/text.h"
-#include "config/job/job_names.h"
 
 namespace genesis::cli {
 namespace {
@@ -56,7 +56,8 @@ std::string RenderEta(const Progress& progress) {
 }
 
 std::string RenderProgress(const Job& job, int width) {
-  const std::string head = absl::StrCat(Printable(job.id()), "  ", JobStateName(job.state()), "  ");
+  const std::string head =
+      absl::StrCat(Printable(job.id()), "  ", ShortEnumName(job.state()), "  ");
   const Progress& progress = job.progress();
   std::string line;
   if (progress.step() <= 0 || progress.total_steps() <= 0) {
@@ -84,10 +85,10 @@ std::string RenderProgress(const Job& job, int width) {
 
 std::string RenderEnd(const Job& job) {
   std::string text =
-      absl::StrCat("job ", Printable(job.id()), " ", JobStateName(job.state()),
+      absl::StrCat("job ", Printable(job.id()), " ", ShortEnumName(job.state()),
                    job.state_reason().empty() ? "" : ": ", Printable(job.state_reason()), "\n");
   if (job.has_failure()) {
-    absl::StrAppend(&text, "cause: ", FailureCauseName(job.failure().cause()), "\n");
+    absl::StrAppend(&text, "cause: ", ShortEnumName(job.failure().cause()), "\n");
     for (const absl::string_view line : absl::StrSplit(job.failure().message(), '\n')) {
       absl::StrAppend(&text, "  ", Printable(line), "\n");
     }

@@ -11,7 +11,7 @@
 namespace genesis::cli {
 namespace {
 
-// Returns why no connection was made, from gRPC's message; "" if the daemon
+// Returns why the connection failed or broke, from gRPC's message; "" if the daemon
 // itself returned UNAVAILABLE.
 std::string ConnectionFault(const std::string& message) {
   if (absl::StrContains(message, "Connection refused")) return "connection refused";

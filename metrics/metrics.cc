@@ -8,7 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "config/job/job_names.h"
+#include "base/text/enum_names.h"
 #include "config/precision/precision.h"
 #include "metrics/series.h"
 
@@ -19,11 +19,11 @@ using training::v1::FailureCause;
 using training::v1::JobState;
 using training::v1::PrecisionMode;
 
-std::string StateLabel(JobState state) { return absl::AsciiStrToLower(JobStateName(state)); }
+std::string StateLabel(JobState state) { return absl::AsciiStrToLower(ShortEnumName(state)); }
 
 std::string CauseLabel(FailureCause cause) {
   if (cause == training::v1::FAILURE_CAUSE_UNSPECIFIED) return "none";
-  return absl::AsciiStrToLower(FailureCauseName(cause));
+  return absl::AsciiStrToLower(ShortEnumName(cause));
 }
 
 // A NaN would make a histogram's sum NaN, and a negative time is an error of the clock.

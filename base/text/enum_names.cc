@@ -24,6 +24,11 @@ std::string ShortEnumName(const EnumValueDescriptor& value) {
   return std::string(absl::StripPrefix(value.name(), Prefix(*value.type())));
 }
 
+std::string ShortEnumName(const EnumDescriptor& type, int number) {
+  const EnumValueDescriptor* value = type.FindValueByNumber(number);
+  return value != nullptr ? ShortEnumName(*value) : absl::StrCat(number);
+}
+
 const EnumValueDescriptor* FindEnumValue(const EnumDescriptor& type, const std::string& name) {
   const EnumValueDescriptor* value = type.FindValueByName(absl::StrCat(Prefix(type), name));
   return value != nullptr ? value : type.FindValueByName(name);

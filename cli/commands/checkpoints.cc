@@ -1,5 +1,6 @@
 // Commands checkpoint, checkpoints, checkpoint-delete.
 #include "absl/strings/str_cat.h"
+#include "base/text/enum_names.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/pages.h"
 #include "cli/table.h"
@@ -53,7 +54,7 @@ ExitCode RunCheckpoints(const Arguments& arguments, Session& session) {
   Table table({"ID", ">STEP", ">LOSS", "PRECISION", ">SIZE", "CREATED", "PATH"});
   for (const Checkpoint& checkpoint : all.checkpoints()) {
     table.AddRow({Printable(checkpoint.id()), absl::StrCat(checkpoint.step()),
-                  FormatFigure(checkpoint.loss()), PrecisionName(checkpoint.mode()),
+                  FormatFigure(checkpoint.loss()), ShortEnumName(checkpoint.mode()),
                   FormatBytes(checkpoint.size_bytes()), FormatTimestamp(checkpoint.create_time()),
                   Printable(checkpoint.path())});
   }

@@ -10,12 +10,12 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/sql_time.h"
+#include "base/text/enum_names.h"
 #include "base/text/field_error.h"
 #include "base/timestamp.h"
 #include "cli/commands/commands.h"
 #include "cli/table.h"
 #include "cli/text.h"
-#include "config/job/job_names.h"
 #include "config/precision/precision.h"
 
 namespace genesis::cli {
@@ -50,7 +50,7 @@ std::optional<absl::Duration> ParseAge(const std::string& text) {
 std::string TimeText(const HistoryRow& row) { return FormatSqlTime(FromTimestamp(row.time())); }
 
 std::string ModeText(const HistoryRow& row, const char* none) {
-  return row.mode() == training::v1::PRECISION_MODE_UNSPECIFIED ? none : PrecisionName(row.mode());
+  return row.mode() == training::v1::PRECISION_MODE_UNSPECIFIED ? none : ShortEnumName(row.mode());
 }
 
 // Formats a row as `sqlite3 -csv` does: values that were not measured are empty.
@@ -67,7 +67,7 @@ std::string CsvLine(const HistoryRow& row) {
               absl::StrCat(row.fp16_enabled() ? 1 : 0),
               row.has_memory_allocated_bytes() ? absl::StrCat(row.memory_allocated_bytes()) : "",
               real(row.has_samples_per_second(), row.samples_per_second()),
-              JobStateName(row.state()), real(row.has_divergence_ratio(), row.divergence_ratio()),
+              ShortEnumName(row.state()), real(row.has_divergence_ratio(), row.divergence_ratio()),
               real(row.has_held_out_loss(), row.held_out_loss()),
               row.has_divergences() ? absl::StrCat(row.divergences()) : ""},
              ",") +
@@ -78,7 +78,7 @@ void AddRow(const HistoryRow& row, Table& table) {
   const auto figure = [](bool measured, double value) {
     return measured ? FormatFigure(value) : std::string("-");
   };
-  table.AddRow({TimeText(row), Printable(row.job_id()), JobStateName(row.state()),
+  table.AddRow({TimeText(row), Printable(row.job_id()), ShortEnumName(row.state()),
                 absl::StrCat(row.step()), ModeText(row, "-"), figure(row.has_loss(), row.loss()),
                 figure(row.has_baseline_loss(), row.baseline_loss()),
                 figure(row.has_loss_scale(), row.loss_scale()),

@@ -3,10 +3,10 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/text/enum_names.h"
 #include "base/text/field_error.h"
 #include "cli/commands/commands.h"
 #include "cli/text.h"
-#include "config/job/job_names.h"
 #include "config/job/job_spec.h"
 
 namespace genesis::cli {
@@ -27,7 +27,7 @@ ExitCode Ask(Request request, const Arguments& arguments, Session& session,
   if (!status.ok()) return ReportError(status, session);
   if (!PrintMessage(response.job(), session)) {
     session.out << "job " << Printable(response.job().id()) << " "
-                << JobStateName(response.job().state()) << "\n";
+                << ShortEnumName(response.job().state()) << "\n";
   }
   return ExitCode::kOk;
 }

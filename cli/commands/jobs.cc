@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/text/enum_names.h"
 #include "base/text/field_error.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/pages.h"
@@ -15,7 +16,6 @@
 #include "cli/progress_line.h"
 #include "cli/table.h"
 #include "cli/text.h"
-#include "config/job/job_names.h"
 #include "config/job/job_spec.h"
 #include "config/precision/precision.h"
 
@@ -27,15 +27,14 @@ using training::v1::JobState;
 
 // Parses a state such as RUNNING or running; JOB_STATE_UNSPECIFIED if there is no such state.
 JobState ParseState(const std::string& text) {
-  JobState state = training::v1::JOB_STATE_UNSPECIFIED;
-  training::v1::JobState_Parse("JOB_STATE_" + absl::AsciiStrToUpper(text), &state);
-  return state;
+  return ParseEnumName<JobState>(absl::AsciiStrToUpper(text))
+      .value_or(training::v1::JOB_STATE_UNSPECIFIED);
 }
 
 std::string StateFault(const std::string& text) {
   std::vector<std::string> names;
   for (int i = 1; i < training::v1::JobState_ARRAYSIZE; ++i) {
-    names.push_back(JobStateName(static_cast<JobState>(i)));
+    names.push_back(ShortEnumName(static_cast<JobState>(i)));
   }
   return absl::StrCat("--state is ", QuoteValue(text), "; accepted: ", absl::StrJoin(names, ", "));
 }
@@ -69,10 +68,10 @@ std::string Steps(const Job& job) {
 
 void AddJobRow(const Job& job, Table& table) {
   const bool begun = job.progress().step() > 0;
-  table.AddRow({Printable(job.id()), JobStateName(job.state()), Steps(job),
+  table.AddRow({Printable(job.id()), ShortEnumName(job.state()), Steps(job),
                 begun ? FormatFigure(job.progress().loss()) : "-",
                 begun ? absl::StrFormat("%.0f", job.progress().samples_per_second()) : "-",
-                job.has_precision() ? PrecisionName(job.precision().mode()) : "-",
+                job.has_precision() ? ShortEnumName(job.precision().mode()) : "-",
                 FormatTimestamp(job.create_time())});
 }
 
@@ -94,7 +93,7 @@ void AddProgress(const training::v1::Progress& progress, Pairs& pairs) {
 std::string JobDetails(const Job& job) {
   Pairs pairs = {
       {"job", Printable(job.id())},
-      {"state", absl::StrCat(JobStateName(job.state()), job.state_reason().empty() ? "" : ": ",
+      {"state", absl::StrCat(ShortEnumName(job.state()), job.state_reason().empty() ? "" : ": ",
                              Printable(job.state_reason()))}};
   if (job.queue_position() > 0) {
     pairs.emplace_back("place in queue", absl::StrCat(job.queue_position()));

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/text/enum_names.h"
 #include "base/text/field_error.h"
 #include "cli/commands/commands.h"
 #include "cli/table.h"
@@ -16,9 +17,7 @@ using training::v1::PolicyApplication;
 using training::v1::WorkerInfo;
 
 std::string StateName(const WorkerInfo& worker) {
-  constexpr char kPrefix[] = "WORKER_STATE_";
-  const std::string name =
-      training::v1::WorkerState_Name(worker.state()).substr(sizeof(kPrefix) - 1);
+  const std::string name = ShortEnumName(worker.state());
   return worker.draining() ? name + ", draining" : name;
 }
 

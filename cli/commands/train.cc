@@ -6,14 +6,15 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "base/text/enum_names.h"
 #include "cli/commands/commands.h"
 #include "cli/event_line.h"
 #include "cli/precision_details.h"
 #include "cli/progress_line.h"
 #include "cli/text.h"
 #include "cli/upload.h"
+#include "config/job/final_state.h"
 #include "config/job/job_file.h"
-#include "config/job/job_names.h"
 #include "config/job/job_paths.h"
 #include "config/job/job_spec.h"
 
@@ -62,7 +63,7 @@ void PrintAccepted(const Job& job, bool validate_only, Session& session) {
   if (validate_only) {
     session.out << "the job is valid and was not submitted\n";
   } else {
-    session.out << "job " << Printable(job.id()) << " " << JobStateName(job.state());
+    session.out << "job " << Printable(job.id()) << " " << ShortEnumName(job.state());
     if (job.queue_position() > 0) session.out << " (place " << job.queue_position() << ")";
     session.out << "\n";
   }

@@ -46,9 +46,6 @@ int FewestRanksOf(const training::v1::JobSpec& spec, int slots);
 // Returns the launcher of the processes, which is never UNSPECIFIED.
 training::v1::LauncherKind LauncherOf(const training::v1::JobSpec& spec);
 
-// Returns the enum's name without its prefix, e.g. "SLURM".
-std::string LauncherName(training::v1::LauncherKind launcher);
-
 // Returns true if a cluster provides the job's workers, which take no slots of the daemon.
 bool IsSubmitted(const training::v1::JobSpec& spec);
 

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/text/enum_names.h"
 #include "config/job/field_rules.h"
 #include "config/job/job_sections.h"
 
@@ -16,7 +17,7 @@ namespace {
 
 // Checks a job whose workers a cluster starts: it starts a fixed number of them, all or none.
 void CheckSubmitted(const JobSpec& spec, Faults& faults) {
-  const std::string launcher = LauncherName(LauncherOf(spec));
+  const std::string launcher = ShortEnumName(LauncherOf(spec));
   if (spec.training().use_ddp() && spec.distributed().ranks() == 0) {
     faults.Add("distributed.ranks", "",
                absl::StrCat("required with training.use_ddp and distributed.launcher ", launcher,
@@ -51,13 +52,6 @@ training::v1::LauncherKind LauncherOf(const JobSpec& spec) {
   const training::v1::LauncherKind launcher = spec.distributed().launcher();
   return launcher == training::v1::LAUNCHER_KIND_UNSPECIFIED ? training::v1::LAUNCHER_KIND_LOCAL
                                                              : launcher;
-}
-
-std::string LauncherName(training::v1::LauncherKind launcher) {
-  std::string name = training::v1::LauncherKind_Name(launcher);
-  absl::string_view shown = name;
-  absl::ConsumePrefix(&shown, "LAUNCHER_KIND_");
-  return shown.empty() ? absl::StrCat(static_cast<int>(launcher)) : std::string(shown);
 }
 
 bool IsSubmitted(const JobSpec& spec) {

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "base/text/enum_names.h"
 #include "config/job/field_rules.h"
 #include "config/job/job_sections.h"
 #include "config/precision/precision.h"
@@ -41,7 +42,7 @@ void CheckLossScaleConflicts(const PrecisionSpec& precision, Faults& faults) {
     if (value == 0) return;
     faults.Add(path, "",
                absl::StrCat(FormatNumber(value), " conflicts with precision.mode ",
-                            PrecisionName(precision.mode()),
+                            ShortEnumName(precision.mode()),
                             ", which has no loss scale; remove one of the two"));
   };
   check("precision.loss_scale", precision.loss_scale());
@@ -81,10 +82,10 @@ void CheckFallbacks(const PrecisionSpec& precision, Faults& faults) {
     const std::string path = absl::StrCat("precision.fallbacks[", i, "]");
     if (mode == training::v1::PRECISION_MODE_UNSPECIFIED ||
         mode == training::v1::PRECISION_MODE_AUTO) {
-      faults.Add(path, PrecisionName(mode), "FP32, FP16, BF16, MIXED_FP16 or MIXED_BF16");
+      faults.Add(path, ShortEnumName(mode), "FP32, FP16, BF16, MIXED_FP16 or MIXED_BF16");
     } else if (mode == precision.mode()) {
       faults.Add(path, "",
-                 absl::StrCat(PrecisionName(mode),
+                 absl::StrCat(ShortEnumName(mode),
                               " conflicts with precision.mode, which is the same; a job cannot "
                               "fall back to what it left"));
     }

@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <iterator>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
-
 namespace genesis {
 
 using training::v1::PrecisionMode;
@@ -27,12 +24,6 @@ const ModeTraits& TraitsOf(PrecisionMode mode) {
 bool IsReducedPrecision(PrecisionMode mode) { return mode != training::v1::PRECISION_MODE_FP32; }
 
 bool HasLossScale(PrecisionMode mode) { return TraitsOf(mode).scaled; }
-
-std::string PrecisionName(PrecisionMode mode) {
-  // A value of a newer client has no name here.
-  if (!training::v1::PrecisionMode_IsValid(mode)) return absl::StrCat(static_cast<int>(mode));
-  return std::string(absl::StripPrefix(training::v1::PrecisionMode_Name(mode), "PRECISION_MODE_"));
-}
 
 std::string PrecisionLabel(PrecisionMode mode) {
   switch (TraitsOf(mode).layers) {

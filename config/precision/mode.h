@@ -24,8 +24,6 @@ bool IsReducedPrecision(training::v1::PrecisionMode mode);
 // Returns true if steps in this mode use a loss scale.
 bool HasLossScale(training::v1::PrecisionMode mode);
 
-// Returns the name without prefix, e.g. "MIXED_BF16"; the number for an unknown mode.
-std::string PrecisionName(training::v1::PrecisionMode mode);
 // Returns the format of the mode's layers for metric labels: "fp32", "fp16" or "bf16".
 std::string PrecisionLabel(training::v1::PrecisionMode mode);
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "base/text/enum_names.h"
 #include "config/precision/vector_instructions.h"
 
 namespace genesis {
@@ -107,7 +108,7 @@ Choice Choose(PrecisionMode requested, const PrecisionGate& gate, CpuFallback fa
     case training::v1::PRECISION_MODE_AUTO:
       return ChooseAuto(gate, fallback, device);
     default:
-      return Fp32Instead(absl::StrCat("mode ", PrecisionName(requested), " is not known here"));
+      return Fp32Instead(absl::StrCat("mode ", ShortEnumName(requested), " is not known here"));
   }
 }
 
@@ -119,13 +120,13 @@ EffectivePrecision ComputeEffectivePrecision(PrecisionMode requested, const Prec
   EffectivePrecision effective;
   effective.set_mode(choice.mode);
   effective.set_requested(requested);
-  effective.set_reason(absl::StrCat(PrecisionName(choice.mode), ": ", choice.reason));
+  effective.set_reason(absl::StrCat(ShortEnumName(choice.mode), ": ", choice.reason));
   effective.set_device(device.name());
   if (!choice.refused.empty()) {
     const PrecisionMode wanted = requested == training::v1::PRECISION_MODE_UNSPECIFIED
                                      ? training::v1::PRECISION_MODE_MIXED_FP16
                                      : requested;
-    effective.add_refused(absl::StrCat(PrecisionName(wanted), ": ", choice.refused));
+    effective.add_refused(absl::StrCat(ShortEnumName(wanted), ": ", choice.refused));
   }
   return effective;
 }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/random_bytes.h"
+#include "base/text/enum_names.h"
 #include "base/timestamp.h"
 #include "config/job/job_paths.h"
 #include "config/job/job_sections.h"
@@ -54,7 +55,7 @@ std::optional<FieldError> PathError(const std::string& datasets_root, const JobP
 
 FieldError NotConfigured(training::v1::LauncherKind launcher) {
   const bool slurm = launcher == training::v1::LAUNCHER_KIND_SLURM;
-  return {"distributed.launcher", LauncherName(launcher),
+  return {"distributed.launcher", ShortEnumName(launcher),
           absl::StrCat("LOCAL, for this daemon is not set up for that cluster; set ",
                        slurm ? "slurm.enabled: true" : "kubernetes.pod_template",
                        " and workers.remote: true where it is, and restart it")};

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/text/enum_names.h"
 #include "base/text/field_error.h"
-#include "config/job/job_names.h"
 #include "genesis/training/v1/worker_service.pb.h"
 #include "server/jobs/job_errors.h"
 #include "spdlog/spdlog.h"
@@ -23,7 +23,7 @@ void CheckpointRequests::Take(const std::string& job_id,
                   }
                   if (job->state() != training::v1::JOB_STATE_RUNNING) {
                     const absl::Status status = absl::FailedPreconditionError(
-                        absl::StrCat("job \"", job_id, "\" is ", JobStateName(job->state()),
+                        absl::StrCat("job \"", job_id, "\" is ", ShortEnumName(job->state()),
                                      "; only a RUNNING job can be checkpointed"));
                     table_.Announce([callback, status] { callback(status); });
                     return;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/text/enum_names.h"
 #include "base/timestamp.h"
 #include "config/job/workload.h"
 #include "server/jobs/gang.h"
@@ -48,10 +49,10 @@ std::string DescribeEnd(const WorkerExit& exit) {
 absl::Status NoCheckpoint(const Job& job) {
   if (IsFinal(job.state())) {
     return absl::FailedPreconditionError(
-        absl::StrCat("job \"", job.id(), "\" has ended as ", JobStateName(job.state())));
+        absl::StrCat("job \"", job.id(), "\" has ended as ", ShortEnumName(job.state())));
   }
   return absl::AbortedError(absl::StrCat("no checkpoint was taken: ", job.state_reason(),
-                                         "; the job is ", JobStateName(job.state())));
+                                         "; the job is ", ShortEnumName(job.state())));
 }
 
 }  // namespace
@@ -367,7 +368,7 @@ void JobAttempts::End(const std::string& job_id, JobState state, const std::stri
   context_.table.Count([this, ended = *job] {
     fruitless_restarts_.erase(ended.id());
     context_.dispatcher.OnEnded(ended.id());
-    spdlog::info("job {} {}: {}", ended.id(), JobStateName(ended.state()), ended.state_reason());
+    spdlog::info("job {} {}: {}", ended.id(), ShortEnumName(ended.state()), ended.state_reason());
     context_.metrics->JobFinished(ended.state(), ended.failure().cause(), SecondsOnWorkers(ended));
   });
 }
@@ -400,7 +401,7 @@ void JobAttempts::EndOverdue() {
       }
     } else if (!IsOnWorker(job.state())) {
       Fail(id, MakeFailure(training::v1::FAILURE_CAUSE_DEADLINE,
-                           absl::StrCat(reason, "; it was ", JobStateName(job.state()))));
+                           absl::StrCat(reason, "; it was ", ShortEnumName(job.state()))));
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/text/enum_names.h"
 #include "base/text/field_error.h"
 #include "base/timestamp.h"
 #include "config/job/job_spec.h"
@@ -187,9 +188,10 @@ training::v1::StatsResponse JobQueries::Stats() const {
   stats.set_overflow_rate(totals.OverflowRate());
   stats.set_training_steps(totals.steps);
   stats.set_samples(totals.samples);
-  for (const JobState state : AllJobStates()) (*stats.mutable_jobs_by_state())[JobStateName(state)];
+  for (const JobState state : AllJobStates())
+    (*stats.mutable_jobs_by_state())[ShortEnumName(state)];
   for (const auto& [state, count] : ledger_.view().CountsByState()) {
-    (*stats.mutable_jobs_by_state())[JobStateName(state)] = count;
+    (*stats.mutable_jobs_by_state())[ShortEnumName(state)] = count;
   }
   const WorkerCounts workers = workers_->counts();
   stats.set_busy_workers(workers.busy);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/text/enum_names.h"
 #include "base/text/field_error.h"
 #include "config/job/field_rules.h"
 #include "config/job/job_paths.h"
@@ -21,7 +22,7 @@ using training::v1::Job;
 
 absl::Status HasEnded(const Job& job, const char* what) {
   return absl::FailedPreconditionError(
-      absl::StrCat("job \"", job.id(), "\" has ended as ", JobStateName(job.state()), "; ", what));
+      absl::StrCat("job \"", job.id(), "\" has ended as ", ShortEnumName(job.state()), "; ", what));
 }
 
 // Returns true if the job reads the dataset or a file inside it.
@@ -71,7 +72,7 @@ absl::StatusOr<Job> JobRequests::ResumeNow(const std::string& job_id) {
   if (IsFinal(state)) return HasEnded(*job, "only a PAUSED job can be resumed");
   if (state == training::v1::JOB_STATE_CANCELLING || state == training::v1::JOB_STATE_PAUSING) {
     return absl::FailedPreconditionError(
-        absl::StrCat("job \"", job_id, "\" is ", JobStateName(state),
+        absl::StrCat("job \"", job_id, "\" is ", ShortEnumName(state),
                      "; resume it when it is PAUSED: genesisctl watch ", job_id));
   }
   if (state == training::v1::JOB_STATE_PAUSED) {
@@ -166,7 +167,7 @@ absl::StatusOr<std::vector<training::v1::Checkpoint>> JobRequests::DeleteNow(
   if (job == nullptr) return NoSuchJob(request.job_id());
   if (!IsFinal(job->state())) {
     return absl::FailedPreconditionError(
-        absl::StrCat("job \"", job->id(), "\" is ", JobStateName(job->state()),
+        absl::StrCat("job \"", job->id(), "\" is ", ShortEnumName(job->state()),
                      "; only a job that has ended can be deleted: cancel it first"));
   }
   std::vector<training::v1::Checkpoint> removed;

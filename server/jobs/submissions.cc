@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/random_bytes.h"
+#include "base/text/enum_names.h"
 #include "base/text/text.h"
 #include "config/job/job_spec.h"
 #include "server/launchers/describe_submission.h"
@@ -112,7 +113,7 @@ void Submissions::OnTime() {
     if (!IsSubmitted(job.spec()) || IsLive(job.submission())) continue;
     const Kind kind = LauncherOf(job.spec());
     if (launchers_ == nullptr || !launchers_->Has(kind)) {
-      SetReason(job, absl::StrCat("this daemon is not set up for ", LauncherName(kind)));
+      SetReason(job, absl::StrCat("this daemon is not set up for ", ShortEnumName(kind)));
     } else if (context_.dispatcher.MayStart(job)) {
       Begin(job);
     }
@@ -220,7 +221,7 @@ void Submissions::Cancel(const std::string& name, Tracked& tracked) {
 
 void Submissions::CancelStranger(Kind kind, const LaunchStatus& status) {
   spdlog::warn("{} lists {} ({}), but no job of this daemon needs it; ending it",
-               LauncherName(kind), status.name, status.cluster_id);
+               ShortEnumName(kind), status.name, status.cluster_id);
   launchers_->Cancel(kind, status.name, status.cluster_id, [](const absl::Status& cancelled) {
     if (!cancelled.ok()) spdlog::warn("{}", OneLine(cancelled.message(), kMaxMessageBytes));
   });

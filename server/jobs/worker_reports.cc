@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/text/enum_names.h"
 #include "base/text/field_error.h"
 #include "base/text/message_text.h"
 #include "config/precision/precision.h"
@@ -278,17 +279,17 @@ void WorkerReports::OnPrecisionChanged(const Job& job,
   training::v1::EffectivePrecision& precision = *changed->mutable_precision();
   precision.set_mode(change.to());
   precision.set_execution(change.execution());
-  precision.set_reason(absl::StrCat(PrecisionName(change.to()), ": ", change.trigger(), " at step ",
+  precision.set_reason(absl::StrCat(ShortEnumName(change.to()), ": ", change.trigger(), " at step ",
                                     change.step(), ": ", change.reason()));
-  precision.add_refused(absl::StrCat(PrecisionName(change.from()), ": left at step ", change.step(),
+  precision.add_refused(absl::StrCat(ShortEnumName(change.from()), ": left at step ", change.step(),
                                      ": ", change.reason()));
   context_.table.Count([this, id = job.id(), change, now = precision] {
     const bool falls = change.trigger() != "promotion";
     spdlog::warn(
         "job {}: {}precision changed from {} to {} at step {} ({}), training goes on from "
         "step {}: {}",
-        id, falls ? absl::StrCat("Falling back to ", PrecisionName(change.to()), ": ") : "",
-        PrecisionName(change.from()), PrecisionName(change.to()), change.step(), change.trigger(),
+        id, falls ? absl::StrCat("Falling back to ", ShortEnumName(change.to()), ": ") : "",
+        ShortEnumName(change.from()), ShortEnumName(change.to()), change.step(), change.trigger(),
         change.resumed_step(), change.reason());
     context_.metrics->PrecisionChanged(change.trigger());
     context_.stats.NotePrecision(id, now);

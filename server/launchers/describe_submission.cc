@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/text/enum_names.h"
 #include "config/job/job_spec.h"
 
 namespace genesis {
@@ -19,7 +20,7 @@ std::string ClusterName(training::v1::LauncherKind kind) {
     case training::v1::LAUNCHER_KIND_KUBERNETES:
       return "Kubernetes";
     default:
-      return LauncherName(kind);
+      return ShortEnumName(kind);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/text/enum_names.h"
 
 namespace genesis {
 namespace {
@@ -74,7 +75,7 @@ const std::vector<JobState>& AllJobStates() {
 std::string JobMovesMarkdown() {
   std::string text = "| from | to | when |\n| --- | --- | --- |\n";
   for (const JobMove& move : JobMoves()) {
-    absl::StrAppend(&text, "| ", JobStateName(move.from), " | ", JobStateName(move.to), " | ",
+    absl::StrAppend(&text, "| ", ShortEnumName(move.from), " | ", ShortEnumName(move.to), " | ",
                     move.when, " |\n");
   }
   return text;

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "config/job/job_names.h"
+#include "config/job/final_state.h"
 #include "genesis/training/v1/job.pb.h"
 
 namespace genesis {

@@ -7,6 +7,7 @@
 
 #include "absl/time/clock.h"
 #include "base/steady_time.h"
+#include "base/text/enum_names.h"
 #include "base/timestamp.h"
 #include "server/ledger/job_state.h"
 #include "spdlog/spdlog.h"
@@ -148,7 +149,7 @@ void JobTable::Move(const std::string& id, JobState to, const std::string& reaso
   Job* job = Edit(id);
   if (!IsLegalMove(job->state(), to)) {
     spdlog::critical("defect: job {} cannot move from {} to {} ({})", id,
-                     JobStateName(job->state()), JobStateName(to), reason);
+                     ShortEnumName(job->state()), ShortEnumName(to), reason);
     std::abort();
   }
   JobEvent event;

@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/sql_time.h"
+#include "base/text/enum_names.h"
 #include "base/text/json.h"
 #include "base/timestamp.h"
-#include "config/job/job_names.h"
 #include "config/precision/precision.h"
 #include "metrics/catalogue.h"
 #include "server/base/guard.h"
@@ -67,7 +67,7 @@ Json HistoryRecordJson(const HistoryRow& row) {
   return {{"timestamp", FormatSqlTime(FromTimestamp(row.time()))},
           {"job_id", row.job_id()},
           {"step", row.step()},
-          {"mode", Measured(has_mode, PrecisionName(row.mode()))},
+          {"mode", Measured(has_mode, ShortEnumName(row.mode()))},
           {"loss", Measured(row.has_loss(), row.loss())},
           {"baseline_loss", Measured(row.has_baseline_loss(), row.baseline_loss())},
           {"loss_scale", Measured(row.has_loss_scale(), row.loss_scale())},
@@ -79,7 +79,7 @@ Json HistoryRecordJson(const HistoryRow& row) {
           {"memory_allocated_bytes",
            Measured(row.has_memory_allocated_bytes(), row.memory_allocated_bytes())},
           {"samples_per_second", Measured(row.has_samples_per_second(), row.samples_per_second())},
-          {"state", JobStateName(row.state())},
+          {"state", ShortEnumName(row.state())},
           {"divergence_ratio", Measured(row.has_divergence_ratio(), row.divergence_ratio())},
           {"held_out_loss", Measured(row.has_held_out_loss(), row.held_out_loss())},
           {"divergences", Measured(row.has_divergences(), row.divergences())}};
@@ -88,7 +88,7 @@ Json HistoryRecordJson(const HistoryRow& row) {
 Json JobRecordJson(const Job& job) {
   return {{"id", job.id()},
           {"owner", job.owner()},
-          {"state", JobStateName(job.state())},
+          {"state", ShortEnumName(job.state())},
           {"state_reason", job.state_reason()},
           {"create_time", Measured(job.has_create_time(), TimeUtil::ToString(job.create_time()))},
           {"start_time", Measured(job.has_start_time(), TimeUtil::ToString(job.start_time()))},
@@ -97,8 +97,8 @@ Json JobRecordJson(const Job& job) {
           {"total_steps", job.progress().total_steps()},
           {"loss", Measured(job.progress().step() > 0, job.progress().loss())},
           {"restarts", job.restarts()},
-          {"precision", Measured(job.has_precision(), PrecisionName(job.precision().mode()))},
-          {"failure_cause", Measured(job.has_failure(), FailureCauseName(job.failure().cause()))}};
+          {"precision", Measured(job.has_precision(), ShortEnumName(job.precision().mode()))},
+          {"failure_cause", Measured(job.has_failure(), ShortEnumName(job.failure().cause()))}};
 }
 
 }  // namespace

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/text/enum_names.h"
 #include "base/text/json.h"
-#include "config/job/job_names.h"
 #include "config/precision/precision.h"
 #include "server/http/accept.h"
 
@@ -33,8 +33,8 @@ Json ReadinessJson(const Readiness& readiness) {
 }
 
 Json PrecisionJson(const training::v1::EffectivePrecision& precision) {
-  return {{"effective", PrecisionName(precision.mode())},
-          {"requested", PrecisionName(precision.requested())},
+  return {{"effective", ShortEnumName(precision.mode())},
+          {"requested", ShortEnumName(precision.requested())},
           {"reason", precision.reason()},
           {"device", precision.device()}};
 }
@@ -42,7 +42,7 @@ Json PrecisionJson(const training::v1::EffectivePrecision& precision) {
 // Returns a job as JSON. Unknown values are null.
 Json JobJson(const Job& job) {
   return {{"id", job.id()},
-          {"state", JobStateName(job.state())},
+          {"state", ShortEnumName(job.state())},
           {"state_reason", job.state_reason()},
           {"step", job.progress().step()},
           {"total_steps", job.progress().total_steps()},
@@ -54,7 +54,7 @@ Json HistoryJson(const training::v1::HistoryRow& row) {
   return {{"job_id", row.job_id()},
           {"timestamp", google::protobuf::util::TimeUtil::ToString(row.time())},
           {"step", row.step()},
-          {"mode", PrecisionName(row.mode())},
+          {"mode", ShortEnumName(row.mode())},
           {"skipped_steps", row.overflow_steps()},
           {"loss", Measured(row.has_loss(), row.loss())},
           {"held_out_loss", Measured(row.has_held_out_loss(), row.held_out_loss())},

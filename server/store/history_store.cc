@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/sql_time.h"
+#include "base/text/enum_names.h"
 #include "base/timestamp.h"
-#include "config/job/job_names.h"
 #include "config/precision/precision.h"
 #include "spdlog/spdlog.h"
 
@@ -86,7 +86,7 @@ absl::Status Insert(Statement& insert, const HistoryRow& row) {
   if (row.mode() == training::v1::PRECISION_MODE_UNSPECIFIED) {
     insert.BindNull(4);
   } else {
-    insert.Bind(4, PrecisionName(row.mode()));
+    insert.Bind(4, ShortEnumName(row.mode()));
   }
   // SQLite stores NaN as NULL.
   BindReal(insert, 5, row.has_loss(), row.loss());
@@ -97,20 +97,11 @@ absl::Status Insert(Statement& insert, const HistoryRow& row) {
   insert.Bind(12, int64_t{row.fp16_enabled()});
   BindInt(insert, 13, row.has_memory_allocated_bytes(), row.memory_allocated_bytes());
   BindReal(insert, 14, row.has_samples_per_second(), row.samples_per_second());
-  insert.Bind(15, JobStateName(row.state()));
+  insert.Bind(15, ShortEnumName(row.state()));
   BindReal(insert, 16, row.has_divergence_ratio(), row.divergence_ratio());
   BindReal(insert, 17, row.has_held_out_loss(), row.held_out_loss());
   BindInt(insert, 18, row.has_divergences(), row.divergences());
   return insert.Run();
-}
-
-// Returns the enum value for which `name` returns `text`; 0, the unknown value, if there is none.
-template <typename Enum, typename Name>
-Enum ByName(const std::string& text, int most, Name name) {
-  for (int value = 1; value <= most; ++value) {
-    if (name(static_cast<Enum>(value)) == text) return static_cast<Enum>(value);
-  }
-  return static_cast<Enum>(0);
 }
 
 HistoryStore::Row RowOf(const Statement& found) {
@@ -121,8 +112,8 @@ HistoryStore::Row RowOf(const Statement& found) {
   *row.mutable_time() = ToTimestamp(time);
   row.set_job_id(found.Text(2));
   row.set_step(found.Int(3));
-  row.set_mode(ByName<training::v1::PrecisionMode>(found.Text(4), training::v1::PrecisionMode_MAX,
-                                                   &PrecisionName));
+  row.set_mode(ParseEnumName<training::v1::PrecisionMode>(found.Text(4))
+                   .value_or(training::v1::PRECISION_MODE_UNSPECIFIED));
   if (!found.IsNull(5)) row.set_loss(found.Real(5));
   if (!found.IsNull(6)) row.set_baseline_loss(found.Real(6));
   if (!found.IsNull(7)) row.set_loss_scale(found.Real(7));
@@ -133,8 +124,8 @@ HistoryStore::Row RowOf(const Statement& found) {
   row.set_fp16_enabled(found.Int(12) != 0);
   if (!found.IsNull(13)) row.set_memory_allocated_bytes(found.Int(13));
   if (!found.IsNull(14)) row.set_samples_per_second(found.Real(14));
-  row.set_state(
-      ByName<training::v1::JobState>(found.Text(15), training::v1::JobState_MAX, &JobStateName));
+  row.set_state(ParseEnumName<training::v1::JobState>(found.Text(15))
+                    .value_or(training::v1::JOB_STATE_UNSPECIFIED));
   if (!found.IsNull(16)) row.set_divergence_ratio(found.Real(16));
   if (!found.IsNull(17)) row.set_held_out_loss(found.Real(17));
   if (!found.IsNull(18)) row.set_divergences(found.Int(18));

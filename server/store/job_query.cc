@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "config/job/job_names.h"
+#include "base/text/enum_names.h"
 #include "server/store/store_reads.h"
 
 namespace genesis {
@@ -52,7 +52,7 @@ void AddFilters(const JobQuery& query, Conditions& conditions) {
   if (!query.states.empty()) {
     std::vector<std::string> names;
     for (const training::v1::JobState state : query.states) {
-      names.push_back(conditions.Parameter(JobStateName(state)));
+      names.push_back(conditions.Parameter(ShortEnumName(state)));
     }
     conditions.Add(absl::StrCat("j.state IN (", absl::StrJoin(names, ", "), ")"));
   }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/text/enum_names.h"
 #include "server/store/schema.h"
 #include "spdlog/spdlog.h"
 
@@ -160,7 +161,8 @@ absl::StatusOr<std::vector<JobStore::Forgotten>> JobStore::ForgetEnded(int64_t m
       if (!*row || (taken >= most && oldest->Int(2) >= ended_before)) break;
       Forgotten& each = forgotten.emplace_back();
       each.id = oldest->Text(0);
-      training::v1::JobState_Parse(absl::StrCat("JOB_STATE_", oldest->Text(1)), &each.state);
+      each.state = ParseEnumName<training::v1::JobState>(oldest->Text(1))
+                       .value_or(training::v1::JOB_STATE_UNSPECIFIED);
     }
   }
   for (const Forgotten& each : forgotten) {

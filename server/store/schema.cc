@@ -4,8 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/text/enum_names.h"
 #include "base/text/message_text.h"
-#include "config/job/job_names.h"
+#include "config/job/final_state.h"
 
 namespace genesis {
 namespace {
@@ -110,9 +111,7 @@ absl::Status CopyJobs(Database& database) {
 }
 
 JobState StateOf(const std::string& name) {
-  JobState state = training::v1::JOB_STATE_UNSPECIFIED;
-  training::v1::JobState_Parse(absl::StrCat("JOB_STATE_", name), &state);
-  return state;
+  return ParseEnumName<JobState>(name).value_or(training::v1::JOB_STATE_UNSPECIFIED);
 }
 
 absl::Status CopyMoves(Database& database) {
@@ -223,7 +222,7 @@ absl::Status WriteJobRows(Database& database, int64_t ordinal, const Job& job) {
   if (!put.ok()) return put.status();
   put->Bind(1, ordinal)
       .Bind(2, job.id())
-      .Bind(3, JobStateName(job.state()))
+      .Bind(3, ShortEnumName(job.state()))
       .Bind(4, job.state_reason())
       .Bind(5, job.owner())
       .Bind(6, int64_t{job.priority()})

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/text/enum_names.h"
 #include "base/text/text.h"
 #include "spdlog/spdlog.h"
 
@@ -110,9 +111,8 @@ absl::StatusOr<std::map<JobState, int64_t>> CountJobsByState(Database& database)
   if (!query.ok()) return query.status();
   std::map<JobState, int64_t> counts;
   absl::Status status = ForEachRow(*query, [&] {
-    JobState state = training::v1::JOB_STATE_UNSPECIFIED;
-    training::v1::JobState_Parse(absl::StrCat("JOB_STATE_", query->Text(0)), &state);
-    counts[state] = query->Int(1);
+    const auto state = ParseEnumName<JobState>(query->Text(0));
+    counts[state.value_or(training::v1::JOB_STATE_UNSPECIFIED)] = query->Int(1);
     return absl::OkStatus();
   });
   if (!status.ok()) return status;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/text/enum_names.h"
 #include "cli/commands/arguments.h"
 #include "cli/commands/command_table.h"
 #include "cli/event_line.h"
@@ -15,7 +16,6 @@
 #include "cli/table.h"
 #include "cli/text.h"
 #include "config/job/job_file.h"
-#include "config/job/job_names.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
@@ -153,8 +153,8 @@ TEST(TextTest, FormatsFigures) {
   time.set_seconds(1767323045);
   EXPECT_EQ(FormatTimestamp(time), "2026-01-02 03:04:05Z");
   EXPECT_EQ(Printable("a\x1b[31m\nb\x7f ö"), "a?[31m?b? ö");
-  EXPECT_EQ(JobStateName(static_cast<training::v1::JobState>(99)), "99");
-  EXPECT_EQ(FailureCauseName(training::v1::FAILURE_CAUSE_OUT_OF_MEMORY), "OUT_OF_MEMORY");
+  EXPECT_EQ(ShortEnumName(static_cast<training::v1::JobState>(99)), "99");
+  EXPECT_EQ(ShortEnumName(training::v1::FAILURE_CAUSE_OUT_OF_MEMORY), "OUT_OF_MEMORY");
   EXPECT_EQ(CodeName(grpc::StatusCode::NOT_FOUND), "NOT_FOUND");
 }
 

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include "base/text/enum_names.h"
 #include "config/job/job_file.h"
 #include "config/job/job_spec.h"
 #include "config/job/workload.h"
@@ -106,7 +107,7 @@ TEST(RanksOfAJobTest, OfAClusterAreCountedByTheJob) {
   EXPECT_TRUE(IsSubmitted(spec));
   EXPECT_EQ(WorkloadKey(spec), workload) << "whoever starts it, it trains alike";
   EXPECT_THAT(Faults(spec), ElementsAre()) << "one rank is enough";
-  EXPECT_EQ(LauncherName(LauncherOf(spec)), "SLURM");
+  EXPECT_EQ(ShortEnumName(LauncherOf(spec)), "SLURM");
   spec.mutable_training()->set_use_ddp(true);
   EXPECT_THAT(Faults(spec),
               ElementsAre("distributed.ranks: required with training.use_ddp and "

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/environment.h"
+#include "base/text/enum_names.h"
 #include "base/text/field_error.h"
 #include "config/precision/gate.h"
 #include "config/precision/precision.h"
@@ -190,17 +191,17 @@ TEST(EffectivePrecisionTest, FollowsTheTruthTableOfModePolicyAndDevice) {
         {Cuda(90), CpuFallback::kFp32, row.cuda_90}};
     for (const auto& [device, fallback, expected] : cases) {
       const EffectivePrecision open = Effective(row.requested, true, fallback, device);
-      const std::string what = PrecisionName(row.requested) + " on " + device.ShortDebugString();
+      const std::string what = ShortEnumName(row.requested) + " on " + device.ShortDebugString();
       EXPECT_EQ(open.mode(), expected) << what << ": " << open.reason();
       EXPECT_EQ(open.requested(), row.requested) << what;
       EXPECT_EQ(open.device(), device.name()) << what;
-      EXPECT_THAT(open.reason(), testing::StartsWith(PrecisionName(expected) + ": ")) << what;
+      EXPECT_THAT(open.reason(), testing::StartsWith(ShortEnumName(expected) + ": ")) << what;
       const PrecisionMode wanted = row.requested == kUnspecified ? kMixedFp16 : row.requested;
       if (expected == wanted) {
         EXPECT_EQ(open.refused_size(), 0) << what;
       } else {
         ASSERT_EQ(open.refused_size(), 1) << what;
-        EXPECT_THAT(open.refused(0), testing::StartsWith(PrecisionName(wanted) + ": ")) << what;
+        EXPECT_THAT(open.refused(0), testing::StartsWith(ShortEnumName(wanted) + ": ")) << what;
       }
       const EffectivePrecision closed = Effective(row.requested, false, fallback, device);
       EXPECT_EQ(closed.mode(), kFp32) << what;
@@ -271,11 +272,11 @@ TEST(PrecisionNamesTest, AreFrozen) {
       {kMixedFp16, "MIXED_FP16", "fp16", true},
       {kMixedBf16, "MIXED_BF16", "bf16", true}};
   for (const auto& [mode, name, label, reduced] : rows) {
-    EXPECT_EQ(PrecisionName(mode), name);
+    EXPECT_EQ(ShortEnumName(mode), name);
     EXPECT_EQ(PrecisionLabel(mode), label);
     EXPECT_EQ(IsReducedPrecision(mode), reduced);
   }
-  EXPECT_EQ(PrecisionName(static_cast<PrecisionMode>(17)), "17");
+  EXPECT_EQ(ShortEnumName(static_cast<PrecisionMode>(17)), "17");
 }
 
 TEST(EffectivePrecisionTest, IsFp32WhereTheWorkersHostSaysNo) {

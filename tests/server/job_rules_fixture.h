@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "config/job/job_names.h"
 #include "server/jobs/job_manager.h"
 #include "server/ledger/job_state.h"
 #include "tests/server/idle_workers.h"

@@ -1,6 +1,7 @@
 // Tests of the job rules, with a clock and workers controlled by the test: nothing waits.
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/text/enum_names.h"
 #include "tests/server/job_rules_fixture.h"
 
 namespace genesis {
@@ -62,7 +63,7 @@ TEST_F(JobRulesTest, EveryMoveOfTheTableIsMade) {
     // A job is RECOVERING only within one change, which also queues it.
     if (move.from == JOB_STATE_RECOVERING && move.to == JOB_STATE_CANCELLED) continue;
     EXPECT_TRUE(moves_.contains({move.from, move.to}))
-        << JobStateName(move.from) << " to " << JobStateName(move.to);
+        << ShortEnumName(move.from) << " to " << ShortEnumName(move.to);
   }
   EXPECT_EQ(moves_.size(), JobMoves().size() - 1) << "and no other";
 }

@@ -4,6 +4,8 @@
 
 #include <set>
 
+#include "base/text/enum_names.h"
+
 namespace genesis {
 namespace {
 
@@ -32,7 +34,7 @@ TEST(JobState, EveryStateButQueuedIsReachedAndEveryStateButFinalOnesIsLeft) {
       reached = reached || move.to == state;
       left = left || move.from == state;
     }
-    EXPECT_TRUE(reached && left) << JobStateName(state);
+    EXPECT_TRUE(reached && left) << ShortEnumName(state);
   }
 }
 
@@ -40,7 +42,7 @@ TEST(JobState, EveryJobThatIsNotFinalCanBeCancelledOrIsBeing) {
   for (const JobState state : AllJobStates()) {
     if (IsFinal(state) || state == JOB_STATE_CANCELLING) continue;
     EXPECT_TRUE(IsLegalMove(state, JOB_STATE_CANCELLED) || IsLegalMove(state, JOB_STATE_CANCELLING))
-        << JobStateName(state);
+        << ShortEnumName(state);
   }
 }
 
@@ -54,7 +56,7 @@ TEST(JobState, TheTableHasExactlyTheseMoves) {
 }
 
 TEST(JobState, NamesAreTheProtocolsWithoutThePrefix) {
-  EXPECT_EQ(JobStateName(JOB_STATE_RECOVERING), "RECOVERING");
+  EXPECT_EQ(ShortEnumName(JOB_STATE_RECOVERING), "RECOVERING");
 }
 
 }  // namespace

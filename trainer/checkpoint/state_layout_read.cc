@@ -8,8 +8,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/text/enum_names.h"
 #include "base/text/field_error.h"
-#include "trainer/checkpoint/optimizer_name.h"
 #include "trainer/checkpoint/state_layout.h"
 #include "trainer/checkpoint/value_reader.h"
 
@@ -74,14 +74,13 @@ class LayoutReader {
   }
 
   PrecisionMode Mode(const ValueReader& entry) {
-    PrecisionMode mode = training::v1::PRECISION_MODE_FP32;
     const std::string name = entry.Text();
-    if (root_.status().ok() &&
-        !training::v1::PrecisionMode_Parse("PRECISION_MODE_" + name, &mode)) {
+    const auto mode = ParseEnumName<PrecisionMode>(name);
+    if (root_.status().ok() && !mode.has_value()) {
       entry.Fault(absl::StrCat("is ", QuoteValue(name),
                                "; accepted: FP32, FP16, BF16, MIXED_FP16, MIXED_BF16"));
     }
-    return mode;
+    return mode.value_or(training::v1::PRECISION_MODE_FP32);
   }
 
   void ReadModel() {
@@ -165,10 +164,11 @@ class LayoutReader {
   void ReadKind() {
     const ValueReader entry = own_.At("optimizer");
     const std::string name = entry.Text();
-    if (root_.status().ok() &&
-        !training::v1::OptimizerKind_Parse(kOptimizerKindPrefix + name, &state_.optimizer.kind)) {
+    const auto kind = ParseEnumName<training::v1::OptimizerKind>(name);
+    if (root_.status().ok() && !kind.has_value()) {
       entry.Fault(absl::StrCat("is ", QuoteValue(name), "; accepted: ADAMW, ADAM, SGD"));
     }
+    state_.optimizer.kind = kind.value_or(training::v1::OPTIMIZER_KIND_UNSPECIFIED);
   }
 
   // Fills state_.optimizer.groups. Returns the parameter behind each number that the optimizer's
@@ -250,7 +250,7 @@ class LayoutReader {
   }
 
   // Adds zeros for parameters that never had a gradient, because torch keeps no state for them. If
-  // no parameter has state, no step was run, and nothing is added.
+  // no parameter has state, no step was run or SGD has no momentum, and nothing is added.
   void FillUnused() {
     auto& parameters = state_.optimizer.parameters;
     const auto empty = [](const auto& state) { return state.empty(); };

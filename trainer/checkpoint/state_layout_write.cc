@@ -3,8 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/text/enum_names.h"
 #include "config/precision/precision.h"
-#include "trainer/checkpoint/optimizer_name.h"
 #include "trainer/checkpoint/state_layout.h"
 
 namespace genesis {
@@ -116,12 +116,12 @@ void AddPosition(const RunPosition& position, ValueDict& dict) {
   // As text, because a seed is an unsigned 64-bit number.
   dict.Add("seed", std::to_string(position.seed));
   dict.Add("loss", progress.loss());
-  dict.Add("mode", PrecisionName(progress.mode()));
+  dict.Add("mode", ShortEnumName(progress.mode()));
 }
 
 ValueDict ToDict(const PolicyState& policy) {
   ValueList left;
-  for (const training::v1::PrecisionMode mode : policy.left) left.emplace_back(PrecisionName(mode));
+  for (const training::v1::PrecisionMode mode : policy.left) left.emplace_back(ShortEnumName(mode));
   ValueDict dict;
   dict.Add("promotions", int64_t{policy.promotions});
   dict.Add("clean_steps", policy.clean_steps);
@@ -159,7 +159,7 @@ ValueDict OwnDict(const TrainingState& state) {
   ValueDict dict;
   dict.Add("format_version", kCheckpointFormat);
   AddPosition(state.position, dict);
-  dict.Add("optimizer", OptimizerName(state.optimizer.kind));
+  dict.Add("optimizer", ShortEnumName(state.optimizer.kind));
   AddParameters(state, dict);
   dict.Add("scaler", ScalerBesides(state));
   dict.Add("policy", ToDict(state.policy));

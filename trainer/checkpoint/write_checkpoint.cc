@@ -12,6 +12,7 @@
 #include "base/files/crc32c.h"
 #include "base/files/durable_file.h"
 #include "base/files/sha256.h"
+#include "base/text/enum_names.h"
 #include "base/text/field_error.h"
 #include "config/precision/precision.h"
 #include "trainer/checkpoint/manifest.h"
@@ -64,7 +65,7 @@ CheckpointManifest Describe(const TrainingState& state, const CheckpointMeta& me
   manifest.crc32c = zip.file_crc32c();
   manifest.job_id = meta.job_id;
   manifest.step = state.position.progress.step();
-  manifest.mode = PrecisionName(state.position.progress.mode());
+  manifest.mode = ShortEnumName(state.position.progress.mode());
   manifest.loss = state.position.progress.loss();
   manifest.held_out_loss = meta.held_out_loss;
   return manifest;

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/files/sha256.h"
+#include "base/text/enum_names.h"
 #include "config/job/model_kinds.h"
 #include "config/precision/precision.h"
 #include "trainer/checkpoint/element_scalar.h"
@@ -131,7 +132,7 @@ absl::StatusOr<StepDescription> DescribeStep(const JobSpec& spec, const Model& m
       absl::StrCat("\"device\": \"", parameters.front().second.device().str(), "\""),
       absl::StrCat("\"processor\": \"", at::get_cpu_capability(), "\""),
       absl::StrCat("\"processor_flags\": \"", ProcessorFlags(), "\""),
-      absl::StrCat("\"mode\": \"", PrecisionName(mode), "\""),
+      absl::StrCat("\"mode\": \"", ShortEnumName(mode), "\""),
       absl::StrCat("\"model\": ", Json(WithoutPaths(spec.model()))),
       absl::StrCat("\"batch_size\": ", batch_size),
       List("parameters", Lines(parameters, FormatOf(mode).weights)),

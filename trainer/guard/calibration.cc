@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/text/enum_names.h"
 #include "config/precision/precision.h"
 #include "trainer/precision/median.h"
 #include "trainer/runtime/device_memory.h"
@@ -147,7 +148,7 @@ Calibration Calibrate(TrainingSession& session, const std::vector<PrecisionMode>
     if (result.mode() == calibration.chosen) {
       result.set_verdict(absl::StrCat("chosen, ", result.verdict()));
     }
-    absl::StrAppend(&calibration.reason, "; ", PrecisionName(result.mode()),
+    absl::StrAppend(&calibration.reason, "; ", ShortEnumName(result.mode()),
                     absl::StrFormat(" %.3g ms, ", 1e3 * result.step_seconds()), result.verdict());
   }
   Require(session.PutState(from, calibration.chosen), training::v1::FAILURE_CAUSE_INTERNAL);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/text/enum_names.h"
 #include "base/timestamp.h"
 #include "config/precision/precision.h"
 #include "trainer/guard/calibration.h"
@@ -76,7 +77,7 @@ std::optional<PrecisionDecision> PrecisionGuard::Judge(int64_t step, const StepM
                              .trigger = "promotion",
                              .reason = absl::StrFormat(
                                  "%d steps in %s went without trouble (promotion %d of at most %d)",
-                                 policy_->state().clean_steps, PrecisionName(mode()),
+                                 policy_->state().clean_steps, ShortEnumName(mode()),
                                  policy_->state().promotions + 1, spec_.max_promotions())};
   }
   return std::nullopt;
@@ -105,7 +106,7 @@ std::optional<PrecisionDecision> PrecisionGuard::JudgeNonFinite(int64_t step,
   const std::string where =
       found.module.empty() ? "" : absl::StrCat("; first non-finite output: ", found.module);
   const std::string message = absl::StrCat(
-      what, " at step ", step, " in ", PrecisionName(mode()), where,
+      what, " at step ", step, " in ", ShortEnumName(mode()), where,
       "; verdict: ", VerdictName(found.verdict),
       found.verdict == Verdict::kLabels ? " (no label of the batch counts in the loss)" : "");
   const training::v1::WatchdogAction action = spec_.watchdog().non_finite().action();
@@ -246,8 +247,8 @@ int64_t PrecisionGuard::Apply(const PrecisionDecision& decision, int64_t step,
   *change.mutable_time() = TimestampNow();
   const bool falls = decision.trigger != "promotion";
   observer_.OnLog(
-      absl::StrCat(falls ? absl::StrCat("Falling back to ", PrecisionName(mode()), ": ") : "",
-                   "precision changes from ", PrecisionName(from), " to ", PrecisionName(mode()),
+      absl::StrCat(falls ? absl::StrCat("Falling back to ", ShortEnumName(mode()), ": ") : "",
+                   "precision changes from ", ShortEnumName(from), " to ", ShortEnumName(mode()),
                    " after step ", step, " (", decision.trigger, "): ", decision.reason,
                    resumed < step ? absl::StrCat("; continues from step ", resumed) : ""));
   observer_.OnLog("step: " + change.execution());

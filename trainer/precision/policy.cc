@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/text/enum_names.h"
 #include "config/precision/precision.h"
 
 namespace genesis {
@@ -81,7 +82,7 @@ void KeepModes(training::v1::StartJob& start,
   if (!lacks(mode)) return;
   start.mutable_precision()->set_mode(PRECISION_MODE_FP32);
   start.mutable_precision()->set_reason(
-      absl::StrCat("FP32: the model has no graph of ", PrecisionName(mode)));
+      absl::StrCat("FP32: the model has no graph of ", ShortEnumName(mode)));
 }
 
 std::set<PrecisionPolicy::Mode> ReachableModes(const training::v1::PrecisionSpec& spec,

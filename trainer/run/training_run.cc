@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/program_dir.h"
+#include "base/text/enum_names.h"
 #include "config/precision/precision.h"
 #include "trainer/cuda/cuda_plugin.h"
 #include "trainer/data/dataset.h"
@@ -155,16 +156,16 @@ class Run {
     if (calibration && automatic) {
       effective_.set_mode(calibration->chosen);
       effective_.set_reason(
-          absl::StrCat(PrecisionName(calibration->chosen), ": ", calibration->reason));
+          absl::StrCat(ShortEnumName(calibration->chosen), ": ", calibration->reason));
     } else if (automatic) {
       effective_.set_mode(resumed->position.progress.mode());
-      effective_.set_reason(absl::StrCat(PrecisionName(resumed->position.progress.mode()),
+      effective_.set_reason(absl::StrCat(ShortEnumName(resumed->position.progress.mode()),
                                          ": chosen when the job began"));
     }
     guard_->Begin(effective_.mode(), resumed);
     if (guard_->mode() != effective_.mode()) {
-      effective_.set_reason(absl::StrCat(PrecisionName(guard_->mode()), ": the job fell back from ",
-                                         PrecisionName(effective_.mode()), " before"));
+      effective_.set_reason(absl::StrCat(ShortEnumName(guard_->mode()), ": the job fell back from ",
+                                         ShortEnumName(effective_.mode()), " before"));
       effective_.set_mode(guard_->mode());
     }
     effective_.set_execution(session_->execution());

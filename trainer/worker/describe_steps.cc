@@ -1,4 +1,5 @@
 #include "trainer/worker/describe_steps.h"
+#include "base/text/enum_names.h"
 #include "trainer/models/build_model.h"
 
 #include <google/protobuf/struct.pb.h>
@@ -68,7 +69,7 @@ absl::StatusOr<std::string> DescribeSteps(const training::v1::StartJob& start) {
     const absl::StatusOr<StepDescription> step =
         DescribeStep(start.spec(), **model, **dataset, mode);
     auto& fields = *list.add_values()->mutable_struct_value()->mutable_fields();
-    fields["mode"].set_string_value(PrecisionName(mode));
+    fields["mode"].set_string_value(ShortEnumName(mode));
     if (!step.ok()) {
       fields["refused"].set_string_value(std::string(step.status().message()));
       continue;

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/exit_code.h"
+#include "base/text/enum_names.h"
 #include "base/text/field_error.h"
 #include "config/job/job_file.h"
 #include "config/job/job_paths.h"
@@ -82,7 +83,7 @@ class PrintingObserver : public RunObserver {
                << ",\"grad_norm\":" << JsonNumber(record.grad_norm)
                << ",\"loss_scale\":" << JsonNumber(record.loss_scale)
                << ",\"learning_rate\":" << JsonNumber(record.learning_rate) << ",\"mode\":\""
-               << PrecisionName(record.mode)
+               << ShortEnumName(record.mode)
                << "\",\"skipped\":" << (record.skipped ? "true" : "false")
                << ",\"samples\":" << record.samples << "}\n";
   }

@@ -12,6 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/text/enum_names.h"
 #include "base/text/field_error.h"
 #include "base/text/text.h"
 #include "config/precision/mode.h"
@@ -69,9 +70,7 @@ class KnownGradients final : public torch::autograd::Node {
 
 // Returns the format of a graph's steps. That of the graph kEvaluationGraph is FP32.
 StepFormat FormatOfGraph(const std::string& graph) {
-  PrecisionMode mode = training::v1::PRECISION_MODE_FP32;
-  training::v1::PrecisionMode_Parse("PRECISION_MODE_" + graph, &mode);
-  return FormatOf(mode);
+  return FormatOf(ParseEnumName<PrecisionMode>(graph).value_or(training::v1::PRECISION_MODE_FP32));
 }
 
 // Checks that the file has a graph for each mode that the job names.
@@ -84,12 +83,12 @@ absl::Status CheckPrecisions(const JobSpec& spec, const ExportedFile& file) {
   for (const auto& [field, mode] : named) {
     if (mode == training::v1::PRECISION_MODE_UNSPECIFIED ||
         mode == training::v1::PRECISION_MODE_AUTO ||
-        file.precisions.contains(PrecisionName(mode))) {
+        file.precisions.contains(ShortEnumName(mode))) {
       continue;
     }
-    const auto reason = file.without.find(PrecisionName(mode));
+    const auto reason = file.without.find(ShortEnumName(mode));
     return absl::InvalidArgumentError(absl::StrCat(
-        field, " is ", PrecisionName(mode), ", of which ", file.path,
+        field, " is ", ShortEnumName(mode), ", of which ", file.path,
         " has no graph; accepted: ", absl::StrJoin(file.precisions, ", "), "; ",
         reason == file.without.end()
             ? "or export the module for it"
@@ -217,7 +216,7 @@ void ExportedModel::To(torch::Device device) {
 
 bool ExportedModel::supports(PrecisionMode mode) const {
   return mode == training::v1::PRECISION_MODE_AUTO ||
-         file_.precisions.contains(PrecisionName(mode));
+         file_.precisions.contains(ShortEnumName(mode));
 }
 
 absl::Status ExportedModel::Load(const std::string& graph) {
