@@ -16,7 +16,6 @@ install(PROGRAMS ${PROJECT_BINARY_DIR}/package/genesis-worker DESTINATION bin ${
 
 install(PROGRAMS ${_deploy}/systemd/run-job DESTINATION lib/genesis ${_component})
 install(PROGRAMS ${_deploy}/rollback.sh DESTINATION lib/genesis/deploy ${_component})
-install(FILES ${_deploy}/lib.sh DESTINATION lib/genesis/deploy ${_component})
 install(DIRECTORY ${_deploy}/rollback DESTINATION lib/genesis/deploy ${_component}
         PATTERN __pycache__ EXCLUDE)
 

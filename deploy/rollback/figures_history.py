@@ -7,8 +7,7 @@ import math
 
 import loss_excess
 
-NEEDED = ("timestamp", "job_id", "mode", "loss", "baseline_loss", "fp16_steps", "overflow_steps",
-          "samples_per_second", "state")
+NEEDED = ("timestamp", "job_id", "mode", "loss", "baseline_loss", "fp16_steps", "overflow_steps", "samples_per_second", "state")
 # Older daemons wrote a space instead of the T.
 FORMATS = ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S")
 
@@ -33,8 +32,7 @@ def rows_of(path):
         reader = csv.DictReader(file)
         missing = [name for name in NEEDED if name not in (reader.fieldnames or [])]
         if missing:
-            raise ValueError(f"lacks the columns {', '.join(missing)}; it is not what "
-                             "`genesisctl history --csv` prints")
+            raise ValueError(f"lacks the columns {', '.join(missing)}; it is not what `genesisctl history --csv` prints")
         yield from reader
 
 
@@ -103,8 +101,7 @@ def read(path, days, now):
         losses[row["job_id"]].add(row, index)
         # These are counters of the job, so the largest value is the latest.
         made, skipped = steps[row["job_id"]]
-        steps[row["job_id"]] = (max(made, number(row["fp16_steps"]) or 0),
-                                max(skipped, number(row["overflow_steps"]) or 0))
+        steps[row["job_id"]] = (max(made, number(row["fp16_steps"]) or 0), max(skipped, number(row["overflow_steps"]) or 0))
     return {**summary(by_day, steps), "loss": loss_excess.judge(
         {(job, day): values for job, each in losses.items() for day, values in (each.windows or each.steps).items()},
         [job for job, each in losses.items() if each.found],
@@ -118,8 +115,7 @@ def summary(by_day, steps):
     troubles = [f"{index} days ago: {day.trouble()}" for index, day in enumerate(by_day) if day.trouble()]
     return {
         "jobs_ended": len(ended),
-        "success_rate": (sum(state == "SUCCEEDED" for state in ended.values()) / len(ended)
-                         if ended else None),
+        "success_rate": sum(state == "SUCCEEDED" for state in ended.values()) / len(ended) if ended else None,
         "reduced_steps": made,
         "overflow_rate": skipped / made if made else None,
         "stable_days": len(by_day) - len(troubles),

@@ -56,21 +56,15 @@ def day_trouble(server, label, moment):
     samples = server.value(f"max(count_over_time(genesis_ready{label}[1d:1h]))", moment)
     if not hours or not samples or samples < 22:
         return f"figures of {samples or 0:.0f} of 24 hours"
-    fallbacks = server.value(
-        "sum(increase(genesis_precision_changes_total"
-        f"{with_label(label, 'trigger!=' + quoted('promotion'))}[1d]))", moment)
+    changes = with_label(label, 'trigger!="promotion"')
+    fallbacks = server.value(f"sum(increase(genesis_precision_changes_total{changes}[1d]))", moment)
     if fallbacks and fallbacks >= 0.5:
         return f"{fallbacks:.0f} jobs fell back"
-    not_finite = server.value(
-        f"sum(increase(genesis_incidents_total{with_label(label, 'rule=' + quoted('non_finite'))}[1d]))",
-        moment)
+    incidents = with_label(label, 'rule="non_finite"')
+    not_finite = server.value(f"sum(increase(genesis_incidents_total{incidents}[1d]))", moment)
     if not_finite and not_finite >= 0.5:
         return f"{not_finite:.0f} times a loss was NaN or Inf"
     return ""
-
-
-def quoted(text):
-    return '"' + text + '"'
 
 
 def with_label(label, matcher):
@@ -86,13 +80,9 @@ def read(url, days, now, deployment):
         return server.value(f"sum(increase({name}{label}[{days}d]))")
 
     ended, succeeded = increase("genesis_training_total"), increase("genesis_training_success_total")
-    made, skipped = (increase("genesis_fp16_training_steps_total"),
-                     increase("genesis_fp16_overflow_steps_total"))
-    troubles = []
-    for day in range(days):
-        trouble = day_trouble(server, label, now.timestamp() - day * SECONDS_PER_DAY)
-        if trouble:
-            troubles.append(f"{day} days ago: {trouble}")
+    made, skipped = increase("genesis_fp16_training_steps_total"), increase("genesis_fp16_overflow_steps_total")
+    by_day = [day_trouble(server, label, now.timestamp() - day * SECONDS_PER_DAY) for day in range(days)]
+    troubles = [f"{day} days ago: {trouble}" for day, trouble in enumerate(by_day) if trouble]
     return {
         "jobs_ended": ended or 0,
         "success_rate": succeeded / ended if ended and succeeded is not None else None,
@@ -111,6 +101,7 @@ def losses(server, label, days):
         for age, ratio in values:
             if math.isfinite(ratio) and ratio > -1:
                 logs.setdefault((instance, int(age // SECONDS_PER_DAY)), []).append(math.log1p(ratio))
-    incidents = server.ask("query", time=server.moment, query="sum by (instance) (increase(genesis_incidents_total"
-                           f"{with_label(label, 'rule=' + quoted('divergence'))}[{days}d])) >= 0.5")
+    matcher = with_label(label, 'rule="divergence"')
+    incidents = server.ask("query", time=server.moment,
+                           query=f"sum by (instance) (increase(genesis_incidents_total{matcher}[{days}d])) >= 0.5")
     return loss_excess.judge(logs, [f"a job of {instance_of(each)}" for each in incidents], 0)

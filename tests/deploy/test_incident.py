@@ -2,12 +2,15 @@
 
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 import unittest
 
-INCIDENT = pathlib.Path(os.environ["GENESIS_SOURCE"]) / "deploy" / "rollback" / "incident.py"
+sys.path.append(os.path.join(os.environ["GENESIS_SOURCE"], "deploy", "rollback"))
+import arguments  # noqa: E402
+import incident  # noqa: E402
+
+OPTIONS = arguments.parse(["emergency", "--severity", "P1", "--reason", "overflows"])
 
 BEFORE = """genesis_training_loss{deployment="stable"} 0.04125
 genesis_fp32_baseline_loss{deployment="stable"} 0.04
@@ -33,10 +36,7 @@ class AllClear(unittest.TestCase):
                 (pathlib.Path(folder) / name).mkdir()
                 (pathlib.Path(folder) / name / "metrics.txt").write_text(metrics)
             (pathlib.Path(folder) / "steps.tsv").write_text("1 s\trestart\n")
-            return subprocess.run(
-                [sys.executable, INCIDENT, "--folder", folder, "--procedure", "emergency", "--severity", "P1", "--target",
-                 "systemd", "--recovered", "4 s", "--reason", "overflows"],
-                capture_output=True, text=True, check=True).stdout
+            return incident.text(pathlib.Path(folder), OPTIONS, "systemd", "4 s", 0)
 
     def test_has_loss_overflows_training_time_and_memory(self):
         lines = self.text(BEFORE, AFTER).splitlines()

@@ -9,6 +9,7 @@ import pathlib
 import random
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -20,7 +21,12 @@ from machine import Service  # Must come first, because it adds the harness to t
 from harness import BIN, LONG, SOURCE, clean_environment, wait_for
 
 sys.path.append(str(SOURCE / "deploy" / "rollback"))
+import arguments  # noqa: E402
+import command  # noqa: E402
+import compare  # noqa: E402
+import criteria  # noqa: E402
 import figures_history  # noqa: E402
+import target_kubernetes  # noqa: E402
 
 ROLLBACK = SOURCE / "deploy" / "rollback.sh"
 FAKES = pathlib.Path(__file__).resolve().parent / "fakes"
@@ -433,15 +439,19 @@ class Criteria(unittest.TestCase):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="genesis-"))
         self.addCleanup(shutil.rmtree, self.folder)
 
-    def judge(self, *arguments):
-        return subprocess.run(
-            ["python3", SOURCE / "deploy" / "rollback" / "criteria.py", "--now", NOW, *arguments],
-            capture_output=True, text=True, timeout=LONG, check=False)
+    def judge(self, *words):
+        """Returns the exit code and the output that the criteria give to genesis-rollback re-enable."""
+        try:
+            judged = criteria.verdicts(arguments.parse(["re-enable", "--now", NOW, *map(str, words)]))
+        except command.Failure as failure:
+            return subprocess.CompletedProcess(words, failure.code, "", str(failure))
+        code = 0 if all(met for _, met in judged) else 3
+        return subprocess.CompletedProcess(words, code, "".join(criteria.line(*each) + "\n" for each in judged), "")
 
-    def judge_history(self, text, *arguments):
+    def judge_history(self, text, *words):
         path = self.folder / "history.csv"
         path.write_text(text)
-        return self.judge("--history", path, *arguments)
+        return self.judge("--history", path, *words)
 
     def test_all_met(self):
         for space in (" ", "T"):
@@ -593,17 +603,16 @@ class Criteria(unittest.TestCase):
 
     def test_prometheus_all_met(self):
         url = self.prometheus()
-        done = self.judge("--prometheus", url, "--deployment", "canary")
+        done = self.judge("--prometheus", url, "--measure", "canary")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         for text in ("success rate: 100.00%", "overflow rate: 0.40%", "baseline: +2.00%", "7 of 7"):
             self.assertIn(text, done.stdout)
         # The other deployment has no metrics, so re-enabling is refused.
-        done = self.judge("--prometheus", url, "--deployment", "stable")
+        done = self.judge("--prometheus", url, "--measure", "stable")
         self.assertEqual(done.returncode, 3)
         self.assertIn("stable days: 0 of 7", done.stdout)
-        done = subprocess.run([ROLLBACK.parent / "rollback" / "compare.py", "--prometheus", url, "--now", NOW],
-                              capture_output=True, text=True, check=True, timeout=LONG)
-        self.assertRegex(done.stdout, r"training success rate +100.00% +not measured")
+        shown = "\n".join(compare.table(url, 4, arguments.parse(["canary", "--now", NOW]).now))
+        self.assertRegex(shown, r"training success rate +100.00% +not measured")
 
     def test_prometheus_each_refusal(self):
         done = self.judge("--prometheus", self.prometheus(
@@ -783,8 +792,7 @@ class Kubernetes(Faked):
         self.assertEqual(self.state()["configmap"]["ENABLE_FP16_TRAINING"], "true")
 
     def test_the_pod_serves_where_it_is_asked(self):
-        target = (ROLLBACK.parent / "rollback" / "target_kubernetes.sh").read_text()
-        server = re.search(r"^DEFAULT_SERVER=unix:(\S+)$", target, re.MULTILINE).group(1)
+        server = target_kubernetes.Kubernetes.default_server.removeprefix("unix:")
         config = (SOURCE / "deploy/kubernetes/base/config.yaml").read_text()
         self.assertIn(f"  GENESIS_GRPC_UNIX_SOCKET: {server}\n", config)
 
@@ -873,9 +881,31 @@ class Words(unittest.TestCase):
                 (["status", "twice"], '"twice" is one word too many')):
             self.assertIn(said, self.refused(*words))
 
+    def test_an_interrupt_and_a_closed_pipe_end_with_a_line(self):
+        with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
+            slow, begun = pathlib.Path(folder, "docker-compose"), pathlib.Path(folder, "begun")
+            slow.write_text(f"#!/bin/sh\ntouch '{begun}'\nexec sleep 600\n")
+            slow.chmod(0o755)
+            running = subprocess.Popen(
+                [ROLLBACK, "status", "--target", "compose", "--compose-file", SOURCE / "docker-compose.yml"], stderr=subprocess.PIPE, text=True,
+                env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+            wait_for("docker-compose", begun.exists)
+            running.send_signal(signal.SIGINT)
+            self.assertRegex(running.communicate(timeout=LONG)[1], "\\Arollback.sh: interrupted; .*\n\\Z")
+            self.assertEqual(running.returncode, 130)
+        running = subprocess.Popen([ROLLBACK, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        running.stdout.close()
+        self.assertRegex(running.stderr.read(), "\\Arollback.sh: its output is not read any more; .*\n\\Z")
+        self.assertEqual(running.wait(LONG), 141)
+        running.stderr.close()
+
+    def test_commands_are_printed_as_bash_reads_them(self):
+        for word in ("plain-1.0/x:y@z=%+", "two words", "it's", '"$x" `y` $(z)', "a;b|c&d<e>f(g)h{i,j}", "~x=~y", "#z", "\\*?[]!^", "", "a\nb", "é"):
+            done = subprocess.run(["bash", "-c", f"printf %s {command.quoted(word)}"], capture_output=True, text=True, check=True)
+            self.assertEqual(done.stdout, word)
+
     def test_the_shell_is_clean(self):
-        scripts = [ROLLBACK, *(ROLLBACK.parent / "rollback").glob("*.sh"), SOURCE / "deploy" / "package.sh",
-                   *(SOURCE / "deploy" / "package" / "debian").glob("p*"), SOURCE / "deploy/systemd/run-job",
+        scripts = [ROLLBACK, SOURCE / "deploy" / "package.sh", *(SOURCE / "deploy" / "package" / "debian").glob("p*"), SOURCE / "deploy/systemd/run-job",
                    SOURCE / "deploy/package/genesis-worker", SOURCE / "deploy/package/completion.bash",
                    pathlib.Path(__file__).parent / "boot_machine.sh"]
         done = subprocess.run(["shellcheck", "--external-sources", *scripts], capture_output=True, text=True,
