@@ -98,7 +98,7 @@ def all_clear(recovered, before, after):
 
 
 def text(folder, options, target, recovered, checks_failed):
-    """Returns the texts for a rollback on `target`, with the snapshots and the step times in a folder. `recovered` is the time until FP32."""
+    """Returns the texts for a rollback on `target`, with snapshots and step times in a folder. `recovered` is the time until FP32."""
     before, after = Snapshot(folder / "before"), Snapshot(folder / "after")
     steps = [line.split("\t") for line in read(folder / "steps.tsv").splitlines()]
     end = [f"No all-clear: {checks_failed} checks failed."] if checks_failed else all_clear(recovered, before, after)

@@ -55,7 +55,8 @@ class PostMortem:
         self.note(f"in {self.folder / name}")
 
     def collect_all(self):
-        """Collects the data required by the rollback plan."""
+        """Collects the data required by the rollback plan, after a snapshot."""
+        self.snapshot("after")
         if self.would("collect logs, metrics, history, settings and GPU telemetry"):
             return
         for name, command in (*self.target.details(), *self.details()):

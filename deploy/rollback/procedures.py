@@ -75,7 +75,7 @@ class Procedures:
             *self.conclusion()], ("rollback", question))
 
     def conclusion(self):
-        return [("Logs, metrics, history", self.collect_all),
+        return [("Logs, metrics, history", self.post_mortem.collect_all),
                 ("Incident text", lambda: self.post_mortem.write_incident(self.recovered, self.checks.failed)),
                 ("Pack", self.post_mortem.pack)]
 
@@ -119,10 +119,6 @@ class Procedures:
             time.sleep(1)
         note("none is left")
 
-    def collect_all(self):
-        self.post_mortem.snapshot("after")
-        self.post_mortem.collect_all()
-
     def status(self):
         target, daemon = self.target, self.daemon
         print(f"target       {target.kind}: {target.name()}")
@@ -149,11 +145,7 @@ class Procedures:
         return self.perform("Canary: FP32 on a part", [
             ("FP32 for the canary", self.target.canary_start),
             ("It runs", lambda: self.target.canary_wait(self.daemon)),
-            ("Verify FP32", self.verify_canary)], ("canary", question))
-
-    def verify_canary(self):
-        self.target.look_at_canary()
-        self.checks.fp32()
+            ("Verify FP32", self.checks.fp32)], ("canary", question))
 
     def canary_promote(self):
         """Ends reduced precision on the rest too."""

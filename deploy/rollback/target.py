@@ -31,10 +31,8 @@ class Target:
         self.progress.run(Command(list(words)))
 
     def canary_wait(self, daemon):
+        """Waits until the canary runs. Later calls are about the canary, if it is not the service itself."""
         daemon.wait_until_ready()
-
-    def look_at_canary(self):
-        """Directs later calls at the canary, if it is not the service itself."""
 
 
 def require(condition, text):

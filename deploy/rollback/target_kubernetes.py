@@ -62,10 +62,10 @@ class Kubernetes(Target):
             self.change("rollout", "restart", self.deployment)
         if self.kube("get", WORKERS).succeeds():
             self.change("rollout", "restart", WORKERS)
-        self.wait_for(self.deployment)
+        self.wait_for_rollout()
 
-    def wait_for(self, deployment):
-        self.change("rollout", "status", deployment, f"--timeout={self.options.ready_timeout}s")
+    def wait_for_rollout(self):
+        self.change("rollout", "status", self.deployment, f"--timeout={self.options.ready_timeout}s")
 
     def kill(self):
         self.change("delete", "pods", "-l", "app=genesis-training", "--force", "--grace-period=0")
@@ -100,10 +100,8 @@ class Kubernetes(Target):
         self.run("kubectl", "apply", "-k", overlay)
 
     def canary_wait(self, daemon):
-        self.wait_for(f"deployment/{CANARY}")
-
-    def look_at_canary(self):
         self.deployment = f"deployment/{CANARY}"
+        self.wait_for_rollout()
 
     def canary_promote(self):
         self.nodes()

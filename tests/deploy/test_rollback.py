@@ -22,11 +22,11 @@ from harness import BIN, LONG, SOURCE, clean_environment, wait_for
 
 sys.path.append(str(SOURCE / "deploy" / "rollback"))
 import arguments  # noqa: E402
-import command  # noqa: E402
 import compare  # noqa: E402
 import criteria  # noqa: E402
 import figures_history  # noqa: E402
 import target_kubernetes  # noqa: E402
+from command import Failure, quoted  # noqa: E402
 
 ROLLBACK = SOURCE / "deploy" / "rollback.sh"
 FAKES = pathlib.Path(__file__).resolve().parent / "fakes"
@@ -443,7 +443,7 @@ class Criteria(unittest.TestCase):
         """Returns the exit code and the output that the criteria give to genesis-rollback re-enable."""
         try:
             judged = criteria.verdicts(arguments.parse(["re-enable", "--now", NOW, *map(str, words)]))
-        except command.Failure as failure:
+        except Failure as failure:
             return subprocess.CompletedProcess(words, failure.code, "", str(failure))
         code = 0 if all(met for _, met in judged) else 3
         return subprocess.CompletedProcess(words, code, "".join(criteria.line(*each) + "\n" for each in judged), "")
@@ -887,8 +887,9 @@ class Words(unittest.TestCase):
             slow.write_text(f"#!/bin/sh\ntouch '{begun}'\nexec sleep 600\n")
             slow.chmod(0o755)
             running = subprocess.Popen(
-                [ROLLBACK, "status", "--target", "compose", "--compose-file", SOURCE / "docker-compose.yml"], stderr=subprocess.PIPE, text=True,
-                env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+                [ROLLBACK, "status", "--target", "compose", "--compose-file", SOURCE / "docker-compose.yml"],
+                env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}, stderr=subprocess.PIPE, text=True,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
             wait_for("docker-compose", begun.exists)
             running.send_signal(signal.SIGINT)
             self.assertRegex(running.communicate(timeout=LONG)[1], "\\Arollback.sh: interrupted; .*\n\\Z")
@@ -900,13 +901,14 @@ class Words(unittest.TestCase):
         running.stderr.close()
 
     def test_commands_are_printed_as_bash_reads_them(self):
-        for word in ("plain-1.0/x:y@z=%+", "two words", "it's", '"$x" `y` $(z)', "a;b|c&d<e>f(g)h{i,j}", "~x=~y", "#z", "\\*?[]!^", "", "a\nb", "é"):
-            done = subprocess.run(["bash", "-c", f"printf %s {command.quoted(word)}"], capture_output=True, text=True, check=True)
+        for word in ("plain-1.0/x:y@z=%+", "two words", "it's", '"$x" `y` $(z)', "a;b|c&d<e>f(g)h{i,j}", "~x=~y", "#z", "\\*?[]!^", "",
+                     "a\nb", "é"):
+            done = subprocess.run(["bash", "-c", f"printf %s {quoted(word)}"], capture_output=True, text=True, check=True)
             self.assertEqual(done.stdout, word)
 
     def test_the_shell_is_clean(self):
-        scripts = [ROLLBACK, SOURCE / "deploy" / "package.sh", *(SOURCE / "deploy" / "package" / "debian").glob("p*"), SOURCE / "deploy/systemd/run-job",
-                   SOURCE / "deploy/package/genesis-worker", SOURCE / "deploy/package/completion.bash",
+        scripts = [ROLLBACK, SOURCE / "deploy" / "package.sh", *(SOURCE / "deploy" / "package" / "debian").glob("p*"),
+                   SOURCE / "deploy/systemd/run-job", SOURCE / "deploy/package/genesis-worker", SOURCE / "deploy/package/completion.bash",
                    pathlib.Path(__file__).parent / "boot_machine.sh"]
         done = subprocess.run(["shellcheck", "--external-sources", *scripts], capture_output=True, text=True,
                               timeout=LONG, cwd=SOURCE, check=False)
