@@ -80,7 +80,8 @@ def document(command):
     if done.returncode != 0:
         return None
     try:
-        return json.loads(done.stdout)
+        found = json.loads(done.stdout)
+        return found if isinstance(found, dict) else None
     except ValueError as error:
         print(f"{command}: no JSON was answered: {error}", file=sys.stderr)
         return None

@@ -36,12 +36,8 @@ class Procedures:
         self.recovered = ""
 
     def perform(self, title, steps, confirmation=()):
-        """Runs the steps after the confirmation, a word and a text, and returns the exit code."""
-        dry_run = " (dry run: nothing is changed)" if self.options.dry_run else ""
-        print(f"{title} on {self.target.kind}: {self.target.name()}{dry_run}")
-        if confirmation:
-            self.progress.confirm(*confirmation)
-        code = self.progress.perform(steps)
+        """Runs the steps and returns the exit code; raises `Failure` if a check failed."""
+        code = self.progress.perform(f"{title} on {self.target.kind}: {self.target.name()}", steps, confirmation)
         if code:
             return code
         if self.checks.failed:

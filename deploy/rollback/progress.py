@@ -13,8 +13,13 @@ class Progress:
     def __init__(self, options):
         self.options, self.times, self.began = options, [], time.monotonic()
 
-    def perform(self, steps):
-        """Runs (text, function) of each step, until a function returns an exit code. Returns that, otherwise 0."""
+    def perform(self, title, steps, confirmation=()):
+        """Runs (text, function) of each step after the confirmation, a word and a question, until a function returns an exit code.
+        Returns that, otherwise 0."""
+        self.began = time.monotonic()
+        print(title + (" (dry run: nothing is changed)" if self.options.dry_run else ""))
+        if confirmation:
+            self.confirm(*confirmation)
         for number, (text, function) in enumerate(steps, 1):
             print(f"[{self.elapsed():>7}] {number}/{len(steps)} {text}")
             began = time.monotonic()

@@ -23,7 +23,10 @@ class HostTarget(Target):
     def newest_in_file(self, pattern):
         """Returns the values of the last line that begins with `pattern`, as a list of one; an empty list if there is none. The last line
         wins, as in systemd and the container's entry point."""
-        text = self.file.read_text(errors="surrogateescape") if self.file.exists() else ""
+        try:
+            text = self.file.read_text(errors="surrogateescape")
+        except OSError:
+            text = ""
         return re.findall(f"^{pattern}(.*)$", text, re.MULTILINE)[-1:]
 
     def gate(self):
