@@ -47,33 +47,29 @@ class Procedures:
         return 0
 
     def emergency(self):
-        self.post_mortem.create()
         running = "KILLED and go on from their last checkpoint" if self.options.force else "checkpointed first"
         question = f"Every job goes to FP32: the gate is shut and the service restarted. Running jobs are {running}."
-        return self.perform("Emergency rollback", [
-            ("What the daemon says now", lambda: self.post_mortem.snapshot("before")),
+        return self.roll_back("Emergency rollback", question, [
             ("Gate shut for this and every later start", lambda: self.target.set_gate("false")),
-            ("Restart in FP32", self.restart_in_fp32),
-            ("Verify FP32", self.verify_recovery),
-            *self.conclusion()], ("rollback", question))
+            ("Restart in FP32", self.restart_in_fp32)])
 
     def gradual(self):
         """Lets running jobs finish unchanged while new ones start in FP32; then restarts, when no job is disturbed."""
-        self.post_mortem.create()
         question = ("New attempts start in FP32 from now on; running jobs finish as they are, up to "
                     f"{self.options.wait_minutes} minutes; then the service is restarted with the gate shut.")
-        return self.perform("Gradual rollback", [
-            ("What the daemon says now", lambda: self.post_mortem.snapshot("before")),
+        return self.roll_back("Gradual rollback", question, [
             ("New attempts in FP32", self.shut_for_new_attempts),
             ("Wait for the jobs that train in reduced precision", self.wait_for_jobs),
-            ("Restart in FP32", self.restart_in_fp32),
-            ("Verify FP32", self.verify_recovery),
-            *self.conclusion()], ("rollback", question))
+            ("Restart in FP32", self.restart_in_fp32)])
 
-    def conclusion(self):
-        return [("Logs, metrics, history", self.post_mortem.collect_all),
-                ("Incident text", lambda: self.post_mortem.write_incident(self.recovered, self.checks.failed)),
-                ("Pack", self.post_mortem.pack)]
+    def roll_back(self, title, question, steps):
+        self.post_mortem.create()
+        return self.perform(title, [
+            ("What the daemon says now", lambda: self.post_mortem.snapshot("before")), *steps,
+            ("Verify FP32", self.verify_recovery),
+            ("Logs, metrics, history", self.post_mortem.collect_all),
+            ("Incident text", lambda: self.post_mortem.write_incident(self.recovered, self.checks.failed)),
+            ("Pack", self.post_mortem.pack)], ("rollback", question))
 
     def restart_in_fp32(self):
         gradual = self.options.procedure == "gradual"
