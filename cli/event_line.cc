@@ -47,6 +47,10 @@ std::string Describe(const JobEvent& event) {
       return absl::StrCat("log: ", event.log_line());
     case JobEvent::kUpdated:
       return event.updated();
+    case JobEvent::kDeleted:
+      return event.deleted().by_retention() ? "deleted by retention" : "deleted";
+    case JobEvent::kRankChanged:
+      return absl::StrCat("rank ended: ", event.rank_changed().reason());
     case JobEvent::WHAT_NOT_SET:
       return "an event unknown to this genesisctl";
   }

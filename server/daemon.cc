@@ -247,12 +247,13 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
   files_ = std::make_unique<CheckpointFiles>(std::move(files));
   backup_ = std::make_unique<StoreBackup>(settings_.data_dir);
   gate_ = std::make_unique<ApiGate>(security_.authenticator(), security_.audit(), &metrics_);
+  watches_ = std::make_unique<EventWatches>(&jobs_->event_log(), &jobs_->view());
   api_ = std::make_unique<TrainingApi>(TrainingApi::Parts{
       jobs_.get(), pool_.get(), files_.get(), datasets_.get(), uploads_.get(), backup_.get(),
-      telemetry_->history(), &config_, [this] { return Info(); }});
+      telemetry_->history(), &config_, watches_.get(), [this] { return Info(); }});
   remote_workers_ = std::make_unique<WorkerServiceImpl>(pool_.get(), gate_.get());
-  const ApiParts parts = {gate_.get(),     api_.get(),   jobs_.get(),
-                          datasets_.get(), files_.get(), &metrics_};
+  const ApiParts parts = {gate_.get(),  api_.get(), jobs_.get(),   datasets_.get(),
+                          files_.get(), &metrics_,  watches_.get()};
   training_service_ = std::make_unique<TrainingServiceImpl>(parts);
   http_api_ = std::make_unique<ApiRoutes>(parts);
   export_ = std::make_unique<MetricsExport>(
@@ -365,6 +366,7 @@ void Daemon::Tend() {
     metrics_.SetQuarantined(device.name(), device.quarantined());
   }
   gate_->Tend();
+  watches_->Tend();
   metrics_.ErrorsCaught(TakeCaughtErrors());
   telemetry_->HideStale();
   config_.Tend();
@@ -404,6 +406,7 @@ void Daemon::StopAll() {
   const auto deadline = std::chrono::system_clock::now() + absl::ToChronoSeconds(kStopGrace);
   watchdog_.Stop();
   config_.Close();
+  if (watches_) watches_->Stop();
   if (training_listener_) training_listener_->Stop(deadline);
   if (worker_listener_) worker_listener_->Stop(deadline);
   launchers_.Stop();

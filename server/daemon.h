@@ -100,6 +100,7 @@ class Daemon {
   std::unique_ptr<StoreBackup> backup_;
   std::unique_ptr<CheckpointFiles> files_;
   std::unique_ptr<ApiGate> gate_;
+  std::unique_ptr<EventWatches> watches_;
   std::unique_ptr<TrainingApi> api_;
   std::unique_ptr<TrainingServiceImpl> training_service_;
   std::unique_ptr<ReflectionService> reflection_;

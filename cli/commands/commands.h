@@ -16,6 +16,7 @@ ExitCode RunTrain(const Arguments& arguments, Session& session);
 ExitCode RunJobs(const Arguments& arguments, Session& session);
 ExitCode RunJob(const Arguments& arguments, Session& session);
 ExitCode RunWatch(const Arguments& arguments, Session& session);
+ExitCode RunEvents(const Arguments& arguments, Session& session);
 ExitCode RunPause(const Arguments& arguments, Session& session);
 ExitCode RunResume(const Arguments& arguments, Session& session);
 ExitCode RunCancel(const Arguments& arguments, Session& session);

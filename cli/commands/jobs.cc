@@ -3,14 +3,12 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "base/text/enum_names.h"
 #include "base/text/field_error.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/filters.h"
 #include "cli/commands/pages.h"
 #include "cli/precision_details.h"
 #include "cli/progress_line.h"
@@ -23,32 +21,13 @@ namespace genesis::cli {
 namespace {
 
 using training::v1::Job;
-using training::v1::JobState;
-
-// Parses a state such as RUNNING or running; JOB_STATE_UNSPECIFIED if there is no such state.
-JobState ParseState(const std::string& text) {
-  return ParseEnumName<JobState>(absl::AsciiStrToUpper(text))
-      .value_or(training::v1::JOB_STATE_UNSPECIFIED);
-}
-
-std::string StateFault(const std::string& text) {
-  std::vector<std::string> names;
-  for (int i = 1; i < training::v1::JobState_ARRAYSIZE; ++i) {
-    names.push_back(ShortEnumName(static_cast<JobState>(i)));
-  }
-  return absl::StrCat("--state is ", QuoteValue(text), "; accepted: ", absl::StrJoin(names, ", "));
-}
 
 // Sets owner, labels, prefix and order. Returns "", or the error.
 std::string SetFilters(const Arguments& arguments, training::v1::ListJobsRequest& request) {
   request.set_owner(arguments.Value("owner"));
   request.set_id_prefix(arguments.Value("id-prefix"));
-  for (const std::string& text : arguments.Values("label")) {
-    const std::pair<std::string, std::string> label = absl::StrSplit(text, absl::MaxSplits('=', 1));
-    if (label.first.empty()) {
-      return absl::StrCat("--label is ", QuoteValue(text), "; accepted: KEY or KEY=VALUE");
-    }
-    (*request.mutable_labels())[label.first] = label.second;
+  if (std::string fault = AddLabels(arguments, *request.mutable_labels()); !fault.empty()) {
+    return fault;
   }
   const std::string order = arguments.Value("order");
   if (order == "oldest") {
@@ -143,14 +122,8 @@ std::string EndDetails(const Job& job) {
 
 ExitCode RunJobs(const Arguments& arguments, Session& session) {
   training::v1::ListJobsRequest request;
-  for (const std::string& text : arguments.Values("state")) {
-    const JobState state = ParseState(text);
-    if (state == training::v1::JOB_STATE_UNSPECIFIED) {
-      return ReportUsage(StateFault(text), session);
-    }
-    request.add_states(state);
-  }
-  const std::string fault = SetFilters(arguments, request);
+  std::string fault = AddStates(arguments, *request.mutable_states());
+  if (fault.empty()) fault = SetFilters(arguments, request);
   if (!fault.empty()) return ReportUsage(fault, session);
   training::v1::ListJobsResponse all;
   const grpc::Status status = ReadAllPages(

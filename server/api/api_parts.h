@@ -2,6 +2,7 @@
 
 #include "metrics/metrics.h"
 #include "server/api/api_gate.h"
+#include "server/api/event_watches.h"
 #include "server/api/training_api.h"
 #include "server/checkpoints/checkpoint_files.h"
 #include "server/datasets/replay_store.h"
@@ -20,6 +21,7 @@ struct ApiParts {
   ReplayStore* datasets;
   CheckpointFiles* files;
   Metrics* metrics;
+  EventWatches* watches;
 };
 
 }  // namespace genesis

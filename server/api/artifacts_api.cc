@@ -18,21 +18,17 @@ using training::v1::ReadArtifactRequest;
 
 constexpr char kLog[] = "log.txt";
 constexpr int64_t kMaxPiece = int64_t{1} << 20;
-// Maximum number of events kept per job.
-constexpr int64_t kMaxEvents = 1000;
 
 // Returns the lines that the job's workers logged, each with its time.
 absl::StatusOr<std::string> LogOf(const JobView& view, const std::string& job_id) {
-  const absl::StatusOr<std::vector<training::v1::JobEvent>> events =
-      view.EventsAfter(job_id, 0, kMaxEvents);
-  if (!events.ok()) return events.status();
+  const absl::StatusOr<std::vector<training::v1::JobEvent>> lines = view.LogLines(job_id);
+  if (!lines.ok()) return lines.status();
   std::string text;
-  for (const training::v1::JobEvent& event : *events) {
-    if (event.log_line().empty()) continue;
+  for (const training::v1::JobEvent& line : *lines) {
     absl::StrAppend(
         &text,
-        absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ ", FromTimestamp(event.time()), absl::UTCTimeZone()),
-        event.log_line(), "\n");
+        absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ ", FromTimestamp(line.time()), absl::UTCTimeZone()),
+        line.log_line(), "\n");
   }
   return text;
 }

@@ -4,8 +4,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "config/job/final_state.h"
+#include "server/api/event_watches.h"
 #include "server/api/page.h"
 #include "server/api/training_api.h"
+#include "server/api/wait_seconds.h"
 
 namespace genesis {
 namespace {
@@ -76,19 +79,35 @@ void TrainingApi::Train(const Caller& caller, const training::v1::TrainRequest& 
   parts_.jobs->admission().Train(request, caller, AnswerWithJob(callback));
 }
 
-void TrainingApi::GetJob(const Caller&, const training::v1::GetJobRequest& request,
+void TrainingApi::GetJob(const Caller& caller, const training::v1::GetJobRequest& request,
                          const Callback<training::v1::GetJobResponse>& callback) {
-  AnswerWithJob(callback)(parts_.jobs->queries().Get(request.job_id()));
+  const absl::StatusOr<absl::Duration> wait = WaitOf(request.wait_seconds());
+  if (!wait.ok()) return callback(wait.status());
+  const auto answer = [jobs = parts_.jobs, id = request.job_id(),
+                       respond = AnswerWithJob(callback)](bool last) {
+    if (!last) {
+      const auto now = jobs->view().Snapshot(id);
+      if (now.ok() && *now != nullptr && !IsFinal((*now)->job.state())) return false;
+    }
+    respond(jobs->queries().Get(id));
+    return true;
+  };
+  if (answer(*wait == absl::ZeroDuration())) return;
+  const absl::Status waiting = parts_.watches->Wait(caller.name, *wait, answer);
+  if (!waiting.ok()) callback(waiting);
 }
 
 void TrainingApi::ListJobs(const Caller&, const training::v1::ListJobsRequest& request,
                            const Callback<training::v1::ListJobsResponse>& callback) {
   absl::StatusOr<JobQuery> query = QueryOf(request);
   if (!query.ok()) return callback(query.status());
+  // Read before the jobs, so that the page reflects all events up to it.
+  const int64_t cursor = parts_.jobs->view().LastSequence();
   const int64_t page_size = query->limit++;  // One extra row shows whether there is a next page.
   absl::StatusOr<std::vector<StoredJob>> jobs = parts_.jobs->queries().List(*query);
   if (!jobs.ok()) return callback(jobs.status());
   training::v1::ListJobsResponse response;
+  response.set_cursor(cursor);
   const size_t shown = FittingJobs(*jobs, static_cast<size_t>(page_size));
   if (jobs->size() > shown) {
     jobs->resize(shown);

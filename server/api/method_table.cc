@@ -21,6 +21,8 @@ const std::vector<MethodRow>& MethodTable() {
       {"GetJob", kViewer, false, "GET", "/v1/jobs/{job_id}"},
       {"ListJobs", kViewer, false, "GET", "/v1/jobs"},
       {"WatchJob", kViewer, false, "GET", "/v1/jobs/{job_id}:watch"},
+      {"WatchJobs", kViewer, false, "GET", "/v1/jobs:watch"},
+      {"ListEvents", kViewer, false, "GET", "/v1/events"},
       {"PauseJob", kSubmitter, true, "POST", "/v1/jobs/{job_id}:pause"},
       {"ResumeJob", kSubmitter, true, "POST", "/v1/jobs/{job_id}:resume"},
       {"CancelJob", kSubmitter, true, "POST", "/v1/jobs/{job_id}:cancel"},

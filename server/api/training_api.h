@@ -19,6 +19,7 @@
   METHOD(Train)                       \
   METHOD(GetJob)                      \
   METHOD(ListJobs)                    \
+  METHOD(ListEvents)                  \
   METHOD(PauseJob)                    \
   METHOD(ResumeJob)                   \
   METHOD(CancelJob)                   \
@@ -48,6 +49,7 @@
 
 namespace genesis {
 
+class EventWatches;
 class HistoryStore;
 class RuntimeConfig;
 
@@ -65,6 +67,7 @@ class TrainingApi {
     StoreBackup* backup;
     HistoryStore* history;
     RuntimeConfig* config;
+    EventWatches* watches;
     std::function<training::v1::GetServerInfoResponse()> info;
   };
   explicit TrainingApi(Parts parts) : parts_(std::move(parts)) {}

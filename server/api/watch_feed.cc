@@ -1,7 +1,9 @@
 #include "server/api/watch_feed.h"
 
+#include <algorithm>
+
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
+#include "server/api/event_filter.h"
 #include "server/base/guard.h"
 #include "server/ledger/job_state.h"
 
@@ -9,37 +11,24 @@ namespace genesis {
 namespace {
 
 using training::v1::JobEvent;
-using training::v1::WatchJobRequest;
 using training::v1::WatchJobResponse;
 
 // Maximum events in one message, and maximum events queued for a slow reader.
 constexpr int kMaxEvents = 256;
 constexpr size_t kMaxBytes = size_t{64} * 1024;  // Maximum bytes of events in one message.
 
-// Returns the sequence number after which the watch starts.
-absl::StatusOr<int64_t> FirstCursor(const WatchJobRequest& request, const JobView& view) {
-  const int64_t newest = view.LastSequence();
-  if (request.cursor() == -1) return newest;
-  if (request.cursor() >= 0 && request.cursor() <= newest) return request.cursor();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "cursor is ", request.cursor(),
-      "; accepted: 0 for all events that are kept, -1 for none but those to come, or the cursor of "
-      "an earlier watch, at most ",
-      newest));
-}
-
 }  // namespace
 
 absl::Status WatchFeed::Watch() {
-  const absl::StatusOr<int64_t> first = FirstCursor(request_, jobs_->view());
-  if (!first.ok()) return first.status();
+  const int64_t newest = jobs_->view().LastSequence();
+  if (absl::Status status = CheckCursor(request_.cursor(), newest, -1); !status.ok()) return status;
   const absl::Status opened =
       call_.gate().watches().Open(shared_from_this(), call_.caller().name, call_.protocol());
   if (!opened.ok()) return opened;
   {
     absl::MutexLock lock(&mutex_);
     open_ = true;
-    sent_sequence_ = *first;
+    sent_sequence_ = request_.cursor() == -1 ? newest : request_.cursor();
     // A client that requests only future events needs nothing from the store.
     behind_ = request_.cursor() != -1;
   }
@@ -89,8 +78,7 @@ void WatchFeed::Advance() {
   }
   absl::StatusOr<std::vector<JobEvent>> replay = std::vector<JobEvent>();
   if (behind) {
-    const absl::Status read = Guarded(
-        "WatchJob", [&] { replay = jobs_->view().EventsAfter(job_id_, after, kMaxEvents); });
+    const absl::Status read = Guarded("WatchJob", [&] { replay = EventsOf(after); });
     if (!read.ok()) replay = read;
   }
   absl::MutexLock lock(&mutex_);
@@ -99,6 +87,15 @@ void WatchFeed::Advance() {
   } else {
     FinishOnce(replay.status());
   }
+}
+
+absl::StatusOr<std::vector<JobEvent>> WatchFeed::EventsOf(int64_t after) const {
+  absl::StatusOr<EventPage> page = jobs_->view().EventsAfter(
+      {.job_id = job_id_}, after, kMaxEvents, /*skip_dropped=*/request_.cursor() == 0);
+  if (!page.ok()) return page.status();
+  // A deletion is that of an earlier job of this ID.
+  std::erase_if(page->events, [](const JobEvent& event) { return event.has_deleted(); });
+  return std::move(page->events);
 }
 
 void WatchFeed::End(const absl::Status& status) {
@@ -137,7 +134,7 @@ void WatchFeed::AddEvents(const std::vector<JobEvent>& replay, WatchJobResponse&
       return false;
     }
     *next.add_events() = event;
-    sent_sequence_ = event.sequence();
+    sent_sequence_ = std::max(sent_sequence_, event.sequence());
     return true;
   };
   // A full page may not be the last one.
@@ -148,8 +145,10 @@ void WatchFeed::AddEvents(const std::vector<JobEvent>& replay, WatchJobResponse&
     break;
   }
   while (!behind_ && !pending_.empty()) {
-    // Events read from the store have also arrived through Notify.
-    if (pending_.front()->sequence() > sent_sequence_ && !add(*pending_.front())) return;
+    // Events read from the store have also arrived through Notify. Log lines have no sequence
+    // number.
+    const bool sent = pending_.front()->sequence() <= sent_sequence_;
+    if ((!sent || pending_.front()->has_log_line()) && !add(*pending_.front())) return;
     pending_.pop_front();
   }
 }

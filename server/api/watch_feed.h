@@ -8,24 +8,16 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "genesis/training/v1/training_service.pb.h"
 #include "server/api/api_gate.h"
+#include "server/api/api_parts.h"
+#include "server/api/watch_sink.h"
 #include "server/jobs/job_manager.h"
 #include "server/ledger/event_hub.h"
 
 namespace genesis {
-
-// The receiver of the messages of one watch. Both methods are called with the feed's lock held, so
-// they must not block or call the feed.
-class WatchSink {
- public:
-  virtual ~WatchSink() = default;
-  // `response` stays unchanged until Advance is called or the watch ends.
-  virtual void Write(const training::v1::WatchJobResponse& response) = 0;
-  // Called once, as the last call.
-  virtual void Finish(const absl::Status& status) = 0;
-};
 
 // WatchJob for every transport: one reader of one job. The hub also owns it, so it may outlive its
 // sink, and a late Notify is harmless.
@@ -40,10 +32,12 @@ class WatchFeed final : public JobWatcher,
                         public QuietStream,
                         public std::enable_shared_from_this<WatchFeed> {
  public:
-  WatchFeed(WatchSink* sink, const ApiCall& call, JobManager* jobs,
-            training::v1::WatchJobRequest request)
+  using Request = training::v1::WatchJobRequest;
+  using Response = training::v1::WatchJobResponse;
+
+  WatchFeed(WatchSink<Response>* sink, const ApiCall& call, const ApiParts& parts, Request request)
       : call_(call),
-        jobs_(jobs),
+        jobs_(parts.jobs),
         request_(std::move(request)),
         job_id_(request_.job_id()),
         sink_(sink) {}
@@ -63,6 +57,8 @@ class WatchFeed final : public JobWatcher,
   void CheckAdmission() override;
 
  private:
+  // Returns the events in the store after `after`, at most kMaxEvents.
+  absl::StatusOr<std::vector<training::v1::JobEvent>> EventsOf(int64_t after) const;
   void WriteNext(const std::vector<training::v1::JobEvent>& replay)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddEvents(const std::vector<training::v1::JobEvent>& replay,
@@ -71,10 +67,10 @@ class WatchFeed final : public JobWatcher,
 
   const ApiCall call_;
   JobManager* const jobs_;
-  const training::v1::WatchJobRequest request_;
+  const Request request_;
   const std::string& job_id_;  // Refers to `request_`.
   absl::Mutex mutex_;
-  WatchSink* sink_ ABSL_GUARDED_BY(mutex_);
+  WatchSink<Response>* sink_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const JobSnapshot> newest_ ABSL_GUARDED_BY(mutex_);
   int64_t seen_version_ ABSL_GUARDED_BY(mutex_) = -1;
   int64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -85,7 +81,7 @@ class WatchFeed final : public JobWatcher,
   bool busy_ ABSL_GUARDED_BY(mutex_) = true;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   bool open_ ABSL_GUARDED_BY(mutex_) = false;  // Registered in the gate's watches.
-  training::v1::WatchJobResponse response_ ABSL_GUARDED_BY(mutex_);
+  Response response_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace genesis

@@ -290,7 +290,14 @@ void Dispatcher::Assign(const std::string& job_id, const std::vector<WorkerLease
   const std::string fallback = FallbackAtStart(start.precision(), precision_.gate().enabled);
   if (!fallback.empty()) {
     training::v1::JobEvent event;
-    event.set_log_line(fallback);
+    training::v1::PrecisionChange& change = *event.mutable_precision_changed();
+    change.set_step(job->progress().step());
+    change.set_from(start.precision().requested());
+    change.set_to(start.precision().mode());
+    change.set_resumed_step(job->progress().step());
+    change.set_trigger("policy");
+    change.set_reason(start.precision().refused(0));
+    *change.mutable_time() = ToTimestamp(clock_.Now());
     table_.AddEvent(job_id, std::move(event));
   }
   table_.Announce([this, start, leases, fallback]() mutable {

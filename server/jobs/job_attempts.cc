@@ -138,6 +138,11 @@ void JobAttempts::OnFinished(const Job& job, int rank, const Finished& finished)
 
 void JobAttempts::EndRank(const std::string& job_id, const RankEnd& end) {
   gang_endings_.Note(job_id, end);
+  training::v1::JobEvent event;
+  event.mutable_rank_changed()->set_rank(end.rank);
+  event.mutable_rank_changed()->set_host(context_.table.Find(job_id)->ranks(end.rank).host());
+  event.mutable_rank_changed()->set_reason(end.why);
+  context_.table.AddEvent(job_id, std::move(event));
   const auto level = end.follows ? spdlog::level::info : spdlog::level::warn;
   context_.table.Announce([this, job_id, level, why = end.why] {
     spdlog::log(level, "job {}: {}", job_id, why);

@@ -54,6 +54,8 @@ class JobManager {
   // Reads events, checkpoints, and jobs without their queue positions.
   const JobView& view() const { return ledger_.view(); }
 
+  EventLog& event_log() { return ledger_.hub().log(); }
+
   // Sets what happens when too many jobs in reduced precision fail.
   void SetFailureWatch(FailureWatchAction action);
   // Runs `alive` on the writer thread, as a liveness check.

@@ -23,12 +23,6 @@ using training::v1::AttachRequest;
 using training::v1::Finished;
 using training::v1::Job;
 
-training::v1::JobEvent LogLineEvent(const std::string& line) {
-  training::v1::JobEvent event;
-  event.set_log_line(line);
-  return event;
-}
-
 // Returns true if the job's history gets a row for this report: after the first step, then each
 // time another twentieth of the steps is done.
 bool IsMilestone(int64_t step_before, const training::v1::Progress& progress) {
@@ -143,7 +137,7 @@ void WorkerReports::ReportOfRank(const AttachRequest& event, int rank) {
 
 void WorkerReports::OnLogLine(const std::string& job_id, const std::string& line) {
   spdlog::info("job {}: {}", job_id, line);
-  context_.table.AddEventLazily(job_id, LogLineEvent(line));
+  context_.table.AddLogLine(job_id, line);
 }
 
 void WorkerReports::Dispatch(const AttachRequest& event) {

@@ -10,6 +10,7 @@
 #include "absl/synchronization/mutex.h"
 #include "genesis/training/v1/event.pb.h"
 #include "genesis/training/v1/job.pb.h"
+#include "server/ledger/event_log.h"
 
 namespace genesis {
 
@@ -32,14 +33,17 @@ class JobWatcher {
 };
 
 // The sender of durable changes to watchers. It keeps nothing for slow watchers: each has a bounded
-// queue of its own. Thread-safe. Holds no lock while it calls a watcher.
+// queue of its own. Watchers of all jobs read log(). Thread-safe. Holds no lock while it calls a
+// watcher.
 class EventHub {
  public:
   void Subscribe(const std::string& job_id, std::shared_ptr<JobWatcher> watcher);
   void Unsubscribe(const std::string& job_id, const JobWatcher* watcher);
   void Publish(const std::shared_ptr<const JobSnapshot>& snapshot, const JobEvents& events);
+  EventLog& log() { return log_; }
 
  private:
+  EventLog log_;
   absl::Mutex mutex_;
   std::map<std::string, std::vector<std::shared_ptr<JobWatcher>>> watchers_ ABSL_GUARDED_BY(mutex_);
 };

@@ -19,10 +19,6 @@ using training::v1::Checkpoint;
 using training::v1::Job;
 using training::v1::JobEvent;
 
-constexpr absl::Duration kLazyDelay = absl::Seconds(1);
-// More lazy events than this are written immediately, to bound memory and the transaction.
-constexpr size_t kMaxLazyEvents = 256;
-
 // Returns the value that was read; logs an error and returns an empty value if the read failed.
 template <typename Value>
 Value ValueOrLog(absl::StatusOr<Value> read, const char* what, const std::string& id) {
@@ -45,6 +41,7 @@ absl::Status JobTable::Load() {
   if (!sequence.ok()) return sequence.status();
   next_ordinal_ = *ordinal + 1;
   last_sequence_ = *sequence;
+  hub_->log().BeginAfter(last_sequence_);
   counts_ = *std::move(counts);
   JobView::Change change{{}, {}, counts_, last_sequence_};
   for (StoredJob& each : *open) {
@@ -156,36 +153,52 @@ void JobTable::Move(const std::string& id, JobState to, const std::string& reaso
   event.mutable_state_changed()->set_from(job->state());
   event.mutable_state_changed()->set_to(to);
   event.mutable_state_changed()->set_reason(reason);
-  AddEvent(id, std::move(event));
   job->set_state(to);
   job->set_state_reason(reason);
+  AddEvent(id, std::move(event));
 }
 
 void JobTable::Remove(const std::string& id, bool with_checkpoints) {
-  Touch(id);
+  const Job removed = *Touch(id);
   jobs_.erase(id);
   pending_.to_store.erase(id);
   pending_.removed[id] = with_checkpoints;
-  const auto is_of_job = [&](const PendingEvent& each) { return each.job_id == id; };
-  const auto settled_end = events_.begin() + static_cast<std::ptrdiff_t>(settled_events_);
-  settled_events_ -= static_cast<size_t>(std::count_if(events_.begin(), settled_end, is_of_job));
-  std::erase_if(events_, is_of_job);
+  events_.Drop(id);
+  QueueDeletion(id, removed.owner(), removed.state(), /*by_retention=*/false);
 }
 
-void JobTable::QueueEvent(const std::string& job_id, JobEvent event) {
+// Sets what every event has.
+JobEvent JobTable::Complete(const std::string& job_id, JobEvent event) const {
   if (!event.has_time()) *event.mutable_time() = ToTimestamp(clock_.Now());
-  events_.push_back({job_id, std::make_shared<JobEvent>(std::move(event))});
+  event.set_job_id(job_id);
+  if (const Job* job = Find(job_id); job != nullptr) {
+    event.set_owner(job->owner());
+    event.set_state(job->state());
+  }
+  return event;
+}
+
+void JobTable::QueueDeletion(const std::string& job_id, const std::string& owner, JobState state,
+                             bool by_retention) {
+  JobEvent event;
+  *event.mutable_time() = ToTimestamp(clock_.Now());
+  event.set_job_id(job_id);
+  event.set_owner(owner);
+  event.set_state(state);
+  event.mutable_deleted()->set_by_retention(by_retention);
+  events_.Add(std::move(event));
 }
 
 void JobTable::AddEvent(const std::string& job_id, JobEvent event) {
-  QueueEvent(job_id, std::move(event));
+  events_.Add(Complete(job_id, std::move(event)));
   pending_.must_write = true;
 }
 
-void JobTable::AddEventLazily(const std::string& job_id, JobEvent event) {
-  QueueEvent(job_id, std::move(event));
-  lazy_due_ = std::min(lazy_due_, clock_.Steady() + kLazyDelay);
-  if (events_.size() > kMaxLazyEvents) pending_.must_write = true;
+void JobTable::AddLogLine(const std::string& job_id, const std::string& line) {
+  JobEvent event;
+  event.set_log_line(line);
+  events_.AddLine(Complete(job_id, std::move(event)), clock_.Steady());
+  if (events_.full()) pending_.must_write = true;
 }
 
 void JobTable::PutCheckpoint(const Checkpoint& checkpoint) {

@@ -19,6 +19,7 @@
 #include "genesis/training/v1/job.pb.h"
 #include "server/ledger/event_hub.h"
 #include "server/ledger/job_view.h"
+#include "server/ledger/pending_events.h"
 #include "server/store/job_store.h"
 
 namespace genesis {
@@ -64,10 +65,10 @@ class JobTable {
   // Records an event of the job, which is stored with the other pending changes.
   // Its time is now if unset.
   void AddEvent(const std::string& job_id, training::v1::JobEvent event);
-  // Same, for events that need not be durable immediately, such as log lines. They are written with
-  // the next stored change or after a second, so that none costs an fsync of its own. A daemon that
-  // is killed loses at most the events of that second.
-  void AddEventLazily(const std::string& job_id, training::v1::JobEvent event);
+  // Records a line that a worker of the job logged. Lines are written with the next stored change
+  // or after a second, so that none costs an fsync of its own. A daemon that is killed loses at
+  // most the lines of that second.
+  void AddLogLine(const std::string& job_id, const std::string& line);
 
   void PutCheckpoint(const training::v1::Checkpoint& checkpoint);
   void RemoveCheckpoint(const std::string& id);
@@ -90,9 +91,9 @@ class JobTable {
   absl::Status Commit();
   // Undoes the changes since the last commit and drops pending functions and events.
   void Discard();
-  // Commits, including the lazy events.
+  // Commits, including the log lines.
   absl::Status Flush();
-  // Returns when Commit is due even without a change, because of lazy events or retention.
+  // Returns when Commit is due even without a change, because of log lines or retention.
   absl::Time NextDue() const;
 
   // Any thread may call it.
@@ -106,10 +107,6 @@ class JobTable {
   struct BaselineRecord {
     std::string workload, job_id;
     training::v1::LossCurve curve;
-  };
-  struct PendingEvent {
-    std::string job_id;
-    std::shared_ptr<training::v1::JobEvent> event;
   };
   // Changes since the last commit.
   struct Pending {
@@ -128,12 +125,14 @@ class JobTable {
   Record* Fetch(const std::string& id) const;
   Record* Keep(StoredJob stored) const;
   training::v1::Job* Touch(const std::string& id);
-  void QueueEvent(const std::string& job_id, training::v1::JobEvent event);
+  training::v1::JobEvent Complete(const std::string& job_id, training::v1::JobEvent event) const;
+  void QueueDeletion(const std::string& job_id, const std::string& owner,
+                     training::v1::JobState state, bool by_retention);
   bool IsOverLimit() const;
   bool MustWrite(absl::Time now) const;
   absl::Status Write(absl::Time now);
   absl::Status WriteChanges();
-  absl::Status WriteEvents();
+  void PublishEvents(const JobEvents& events);
   absl::Status Forget(absl::Time now);
   int64_t EndedAfterCommit() const;
   void Settle(bool written);
@@ -156,11 +155,8 @@ class JobTable {
   int64_t last_sequence_ = 0;
   JobView::Counts counts_;
   Pending pending_;
-  // Pending events. The first `settled_events_` are lazy ones left from earlier commits.
-  std::vector<PendingEvent> events_;
-  size_t settled_events_ = 0;
+  PendingEvents events_;
   std::vector<JobStore::Forgotten> forgotten_;
-  absl::Time lazy_due_ = absl::InfiniteFuture();
   absl::Time next_age_check_ = absl::InfinitePast();
   absl::Time retry_ = absl::InfinitePast();
 };

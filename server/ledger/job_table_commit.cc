@@ -59,7 +59,7 @@ absl::Status JobTable::Flush() {
 }
 
 absl::Time JobTable::NextDue() const {
-  absl::Time due = lazy_due_;
+  absl::Time due = events_.due();
   if (retention_.days > 0) due = std::min(due, next_age_check_);
   if (IsOverLimit()) due = absl::InfinitePast();
   return std::max(due, retry_);
@@ -77,8 +77,8 @@ absl::Status JobTable::Write(absl::Time now) {
   absl::Status status = store_->Begin();
   if (!status.ok()) return status;
   status = WriteChanges();
-  if (status.ok()) status = WriteEvents();
   if (status.ok()) status = Forget(now);
+  if (status.ok()) status = events_.Write(*store_);
   if (status.ok()) return store_->Commit();
   store_->Rollback();
   return status;
@@ -108,21 +108,6 @@ absl::Status JobTable::WriteChanges() {
   return status;
 }
 
-absl::Status JobTable::WriteEvents() {
-  std::set<std::string> job_ids;
-  for (const PendingEvent& each : events_) {
-    const absl::StatusOr<int64_t> sequence = store_->AddEvent(each.job_id, *each.event);
-    if (!sequence.ok()) return sequence.status();
-    each.event->set_sequence(*sequence);
-    job_ids.insert(each.job_id);
-  }
-  for (const std::string& id : job_ids) {
-    absl::Status status = store_->PruneEvents(id);
-    if (!status.ok()) return status;
-  }
-  return absl::OkStatus();
-}
-
 int64_t JobTable::EndedAfterCommit() const {
   int64_t ended = Ended(counts_);
   for (const auto& [id, original] : pending_.originals) {
@@ -143,6 +128,9 @@ absl::Status JobTable::Forget(absl::Time now) {
       store_->ForgetEnded(surplus, by_age ? absl::ToUnixSeconds(oldest) : 0, kForgetBatch);
   if (!forgotten.ok()) return forgotten.status();
   forgotten_ = *std::move(forgotten);
+  for (const JobStore::Forgotten& each : forgotten_) {
+    QueueDeletion(each.id, each.owner, each.state, /*by_retention=*/true);
+  }
   // A full batch may have left jobs to remove.
   const bool more = static_cast<int64_t>(forgotten_.size()) == kForgetBatch;
   if (by_age && !more) next_age_check_ = now + kAgeCheckPeriod;
@@ -153,15 +141,16 @@ absl::Status JobTable::Forget(absl::Time now) {
 // Publishes a commit to readers and watchers.
 void JobTable::Settle(bool written) {
   std::map<std::string, JobEvents> told;
+  JobEvents events;
   if (written) {
-    for (const PendingEvent& each : events_) {
-      last_sequence_ = std::max(last_sequence_, each.event->sequence());
-      told[each.job_id].push_back(each.event);
-    }
-    events_.clear();
-    lazy_due_ = absl::InfiniteFuture();
+    events = events_.Take();
+  } else {
+    events_.Settle();
   }
-  settled_events_ = events_.size();
+  for (const auto& event : events) {
+    last_sequence_ = std::max(last_sequence_, event->sequence());
+    told[event->job_id()].push_back(event);
+  }
   JobView::Change change = CollectChange();
   std::map<std::string, std::shared_ptr<const JobSnapshot>> changed;
   for (const JobView::Shown& each : change.shown) {
@@ -169,11 +158,24 @@ void JobTable::Settle(bool written) {
     told.try_emplace(each.snapshot->job.id());
   }
   view_.Publish(std::move(change));
-  for (const auto& [id, events] : told) {
+  for (const auto& [id, of_job] : told) {
     std::shared_ptr<const JobSnapshot>& snapshot = changed[id];
     if (snapshot == nullptr) snapshot = view_.Snapshot(id).value_or(nullptr);
-    if (snapshot != nullptr) hub_->Publish(snapshot, events);
+    if (snapshot != nullptr) hub_->Publish(snapshot, of_job);
   }
+  PublishEvents(events);
+}
+
+void JobTable::PublishEvents(const JobEvents& events) {
+  std::vector<EventLog::Entry> entries;
+  entries.reserve(events.size());
+  for (const auto& event : events) {
+    if (event->has_log_line()) continue;
+    const auto found = jobs_.find(event->job_id());
+    entries.push_back({event, std::make_shared<const Labels>(
+                                  found != jobs_.end() ? found->second.job.labels() : Labels())});
+  }
+  hub_->log().Append(std::move(entries));
 }
 
 JobView::Change JobTable::CollectChange() {
@@ -223,9 +225,7 @@ void JobTable::Undo() {
     }
   }
   forgotten_.clear();
-  // Events of the undone changes are dropped. Older lazy ones are tried again.
-  events_.resize(settled_events_);
-  if (events_.empty()) lazy_due_ = absl::InfiniteFuture();
+  events_.Undo();
   JobView::Change change{{}, {}, counts_, last_sequence_};
   DropOldEnded(&change.dropped);
   view_.Publish(std::move(change));

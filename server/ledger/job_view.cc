@@ -54,11 +54,25 @@ JobView::Counts JobView::CountsByState() const {
   return counts_;
 }
 
-absl::StatusOr<std::vector<JobEvent>> JobView::EventsAfter(const std::string& job_id,
-                                                           int64_t sequence, int64_t limit) const {
+absl::StatusOr<EventPage> JobView::EventsAfter(const EventQuery& query, int64_t sequence,
+                                               int64_t limit, bool skip_dropped) const {
   absl::StatusOr<ReaderPool::Lease> lease = readers_->Borrow();
   if (!lease.ok()) return lease.status();
-  return ReadEvents(**lease, job_id, sequence, limit);
+  absl::StatusOr<EventPage> page = ReadEvents(**lease, query, sequence, limit);
+  if (!page.ok() || skip_dropped) return page;
+  // Read afterwards, so that events dropped in between are noticed.
+  const absl::StatusOr<int64_t> dropped = ReadDroppedThrough(**lease, query.job_id);
+  if (!dropped.ok()) return dropped.status();
+  if (sequence >= *dropped) return page;
+  return absl::OutOfRangeError(absl::StrCat(
+      "cursor is ", sequence, ", and some events after it are no longer kept; accepted: ", *dropped,
+      " or more; 0 (or skip_dropped) returns those that are kept"));
+}
+
+absl::StatusOr<std::vector<JobEvent>> JobView::LogLines(const std::string& job_id) const {
+  absl::StatusOr<ReaderPool::Lease> lease = readers_->Borrow();
+  if (!lease.ok()) return lease.status();
+  return ReadLogLines(**lease, job_id);
 }
 
 int64_t JobView::LastSequence() const {

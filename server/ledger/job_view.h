@@ -12,6 +12,7 @@
 #include "genesis/training/v1/event.pb.h"
 #include "genesis/training/v1/job.pb.h"
 #include "server/ledger/event_hub.h"
+#include "server/store/event_reads.h"
 #include "server/store/reader_pool.h"
 #include "server/store/store_reads.h"
 
@@ -42,9 +43,12 @@ class JobView {
   // Returns the number of jobs by state. States without jobs may be missing.
   Counts CountsByState() const;
 
-  absl::StatusOr<std::vector<training::v1::JobEvent>> EventsAfter(const std::string& job_id,
-                                                                  int64_t sequence,
-                                                                  int64_t limit) const;
+  // Same as ReadEvents. Unless `skip_dropped`, returns OUT_OF_RANGE if events after `sequence` were
+  // dropped because their job had too many.
+  absl::StatusOr<EventPage> EventsAfter(const EventQuery& query, int64_t sequence, int64_t limit,
+                                        bool skip_dropped) const;
+  // Same as ReadLogLines.
+  absl::StatusOr<std::vector<training::v1::JobEvent>> LogLines(const std::string& job_id) const;
   // Returns the sequence number of the newest event of any job; 0 if there is none.
   int64_t LastSequence() const;
 

@@ -71,8 +71,8 @@ absl::Status ReadRequest(const MethodRow& method, const std::map<std::string, st
 using Serve = void (*)(const ApiStreamCall&, const ApiParts&);
 const std::map<const Descriptor*, Serve>& ServedStreams() {
   static const auto& streams = *new std::map<const Descriptor*, Serve>{
-      {training::v1::WatchJobRequest::descriptor(),
-       [](const ApiStreamCall& call, const ApiParts& parts) { ServeWatch(call, parts.jobs); }},
+      {training::v1::WatchJobRequest::descriptor(), &ServeWatch},
+      {training::v1::WatchJobsRequest::descriptor(), &ServeFleetWatch},
       {training::v1::DownloadCheckpointRequest::descriptor(),
        [](const ApiStreamCall& call, const ApiParts& parts) {
          ServeDownload(call, parts.jobs, parts.files);

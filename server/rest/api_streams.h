@@ -4,6 +4,7 @@
 #include <string>
 
 #include "server/api/api_gate.h"
+#include "server/api/api_parts.h"
 #include "server/checkpoints/checkpoint_files.h"
 #include "server/datasets/replay_store.h"
 #include "server/http/http_message.h"
@@ -21,8 +22,10 @@ struct ApiStreamCall {
   IoThreads* threads;  // For tasks that block on the store.
 };
 
-// Serves WatchJob: one line of JSON per message, or text/event-stream if Accept requests it.
-void ServeWatch(const ApiStreamCall& call, JobManager* jobs);
+// Serve WatchJob and WatchJobs: one line of JSON per message, or text/event-stream if Accept requests
+// it.
+void ServeWatch(const ApiStreamCall& call, const ApiParts& parts);
+void ServeFleetWatch(const ApiStreamCall& call, const ApiParts& parts);
 
 // Serves DownloadCheckpoint: the file itself, with Content-Length, Range, and an ETag from its
 // CRC-32C. Each piece is read when the previous one has been written.

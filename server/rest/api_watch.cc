@@ -5,6 +5,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "server/api/fleet_feed.h"
+#include "server/api/subject.h"
 #include "server/api/watch_feed.h"
 #include "server/base/request_check.h"
 #include "server/rest/api_error.h"
@@ -15,21 +17,22 @@
 namespace genesis {
 namespace {
 
-using training::v1::WatchJobRequest;
-using training::v1::WatchJobResponse;
-
-// The messages of a feed as lines of JSON, one for each Next. An error after the first message is
-// sent as the last line, because the status line has already been sent.
+// Reads the messages of a watch. `Feed`: WatchFeed or FleetFeed. The messages of the feed as lines
+// of JSON, one for each Next. An error after the first message is sent as the last line, because
+// the status line has already been sent.
 //
 // Threads: Write and Finish are called with the feed's lock held, so that lock is taken first.
+template <typename Feed>
 class WatchBody final : public HttpBody,
-                        public WatchSink,
-                        public std::enable_shared_from_this<WatchBody> {
+                        public WatchSink<typename Feed::Response>,
+                        public std::enable_shared_from_this<WatchBody<Feed>> {
  public:
-  WatchBody(const ApiStreamCall& call, JobManager* jobs, WatchJobRequest request, bool events)
+  // `event`: name of a message in text/event-stream; null for lines of JSON.
+  WatchBody(const ApiStreamCall& call, const ApiParts& parts, typename Feed::Request request,
+            const char* event)
       : threads_(call.threads),
-        feed_(std::make_shared<WatchFeed>(this, call.call, jobs, std::move(request))),
-        events_(events) {}
+        feed_(std::make_shared<Feed>(this, call.call, parts, std::move(request))),
+        event_(event) {}
   ~WatchBody() override { feed_->Detach(); }
 
   absl::Status Watch() { return feed_->Watch(); }
@@ -44,7 +47,7 @@ class WatchBody final : public HttpBody,
       if (!finished) waiting_ = deliver;
     }
     if (finished) return deliver(last);
-    threads_->Post([self = shared_from_this()] { self->feed_->Advance(); });
+    threads_->Post([self = this->shared_from_this()] { self->feed_->Advance(); });
   }
 
   void Cancel() override {
@@ -55,13 +58,13 @@ class WatchBody final : public HttpBody,
     feed_->End(absl::CancelledError("the reader is gone"));
   }
 
-  void Write(const WatchJobResponse& response) override {
+  void Write(const typename Feed::Response& response) override {
     Deliver deliver;
     {
       absl::MutexLock lock(&mutex_);
       deliver = std::exchange(waiting_, nullptr);
     }
-    if (deliver != nullptr) deliver(Line("job", ToJsonLine(response)));
+    if (deliver != nullptr) deliver(Line(event_, ToJsonLine(response)));
   }
 
   void Finish(const absl::Status& status) override {
@@ -81,35 +84,45 @@ class WatchBody final : public HttpBody,
 
  private:
   std::string Line(const char* event, const std::string& json) const {
-    return events_ ? absl::StrCat("event: ", event, "\ndata: ", json, "\n") : json;
+    return event_ != nullptr ? absl::StrCat("event: ", event, "\ndata: ", json, "\n") : json;
   }
 
   IoThreads* const threads_;
-  const std::shared_ptr<WatchFeed> feed_;
-  const bool events_;  // text/event-stream.
+  const std::shared_ptr<Feed> feed_;
+  const char* const event_;
   absl::Mutex mutex_;
   Deliver waiting_ ABSL_GUARDED_BY(mutex_);
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   std::string last_ ABSL_GUARDED_BY(mutex_);  // Last line, kept until requested.
 };
 
-}  // namespace
-
-void ServeWatch(const ApiStreamCall& call, JobManager* jobs) {
-  WatchJobRequest message;
+template <typename Feed>
+void ServeFeed(const ApiStreamCall& call, const ApiParts& parts, const char* event) {
+  typename Feed::Request message;
   absl::Status status = ReadQuery(call.request.query, message);
   if (status.ok()) status = ReadPathFields(call.fields, message);
   if (status.ok()) status = CheckRequest(message);
   const bool events = absl::StrContains(call.request.Header("accept"), "text/event-stream");
-  const auto body = std::make_shared<WatchBody>(call, jobs, message, events);
+  const auto body =
+      std::make_shared<WatchBody<Feed>>(call, parts, message, events ? event : nullptr);
   if (status.ok()) status = body->Watch();
   if (!status.ok()) {
-    call.call.Done(message.job_id(), status);
+    call.call.Done(SubjectOf(message), status);
     return call.respond(ErrorResponse(status));
   }
   HttpResponse response{.content_type = events ? "text/event-stream" : "application/x-ndjson"};
   response.stream = body;
   call.respond(std::move(response));
+}
+
+}  // namespace
+
+void ServeWatch(const ApiStreamCall& call, const ApiParts& parts) {
+  ServeFeed<WatchFeed>(call, parts, "job");
+}
+
+void ServeFleetWatch(const ApiStreamCall& call, const ApiParts& parts) {
+  ServeFeed<FleetFeed>(call, parts, "jobs");
 }
 
 }  // namespace genesis

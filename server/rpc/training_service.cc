@@ -54,8 +54,13 @@ GENESIS_UNARY_METHODS(GENESIS_UNARY)
 grpc::ServerWriteReactor<training::v1::WatchJobResponse>* TrainingServiceImpl::WatchJob(
     CallbackServerContext* context, const training::v1::WatchJobRequest* request) {
   static const MethodRow& row = MethodOfRequest("WatchJobRequest");
-  return StartWatch(ApiCall(parts_.gate, row, "grpc", CredentialsOf(*context)), parts_.jobs,
-                    *request);
+  return StartWatch(ApiCall(parts_.gate, row, "grpc", CredentialsOf(*context)), parts_, *request);
+}
+
+grpc::ServerWriteReactor<training::v1::WatchJobsResponse>* TrainingServiceImpl::WatchJobs(
+    CallbackServerContext* context, const training::v1::WatchJobsRequest* request) {
+  static const MethodRow& row = MethodOfRequest("WatchJobsRequest");
+  return StartWatch(ApiCall(parts_.gate, row, "grpc", CredentialsOf(*context)), parts_, *request);
 }
 
 grpc::ServerReadReactor<training::v1::AppendTrajectoriesRequest>*

@@ -21,6 +21,8 @@ class TrainingServiceImpl final : public training::v1::TrainingService::Callback
 
   grpc::ServerWriteReactor<training::v1::WatchJobResponse>* WatchJob(
       grpc::CallbackServerContext* context, const training::v1::WatchJobRequest* request) override;
+  grpc::ServerWriteReactor<training::v1::WatchJobsResponse>* WatchJobs(
+      grpc::CallbackServerContext* context, const training::v1::WatchJobsRequest* request) override;
   grpc::ServerReadReactor<training::v1::AppendTrajectoriesRequest>* AppendTrajectories(
       grpc::CallbackServerContext* context,
       training::v1::AppendTrajectoriesResponse* response) override;

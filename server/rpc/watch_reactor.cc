@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "server/api/fleet_feed.h"
 #include "server/api/watch_feed.h"
 #include "server/base/guard.h"
 #include "server/base/request_check.h"
@@ -11,19 +12,21 @@
 namespace genesis {
 namespace {
 
-using training::v1::WatchJobRequest;
-using training::v1::WatchJobResponse;
-
-class WatchReactor final : public grpc::ServerWriteReactor<WatchJobResponse>, public WatchSink {
+// `Feed`: WatchFeed or FleetFeed.
+template <typename Feed>
+class WatchReactor final : public grpc::ServerWriteReactor<typename Feed::Response>,
+                           public WatchSink<typename Feed::Response> {
  public:
-  WatchReactor(const ApiCall& call, const absl::Status& admission, JobManager* jobs,
-               WatchJobRequest request)
-      : feed_(std::make_shared<WatchFeed>(this, call, jobs, std::move(request))),
+  using Response = typename Feed::Response;
+
+  WatchReactor(const ApiCall& call, const absl::Status& admission, const ApiParts& parts,
+               typename Feed::Request request)
+      : feed_(std::make_shared<Feed>(this, call, parts, std::move(request))),
         admission_(admission) {}
 
   void Begin() {
     const absl::Status watching =
-        admission_.ok() ? GuardedStatus("WatchJob", [this] { return feed_->Watch(); }) : admission_;
+        admission_.ok() ? GuardedStatus("watch", [this] { return feed_->Watch(); }) : admission_;
     if (watching.ok()) {
       feed_->Advance();
     } else {
@@ -43,25 +46,36 @@ class WatchReactor final : public grpc::ServerWriteReactor<WatchJobResponse>, pu
     delete this;
   }
 
-  void Write(const WatchJobResponse& response) override { StartWrite(&response); }
+  void Write(const Response& response) override { this->StartWrite(&response); }
 
   void Finish(const absl::Status& status) override {
-    grpc::ServerWriteReactor<WatchJobResponse>::Finish(ToGrpcStatus(status));
+    grpc::ServerWriteReactor<Response>::Finish(ToGrpcStatus(status));
   }
 
  private:
-  const std::shared_ptr<WatchFeed> feed_;
+  const std::shared_ptr<Feed> feed_;
   const absl::Status admission_;
 };
 
-}  // namespace
-
-grpc::ServerWriteReactor<WatchJobResponse>* StartWatch(const ApiCall& call, JobManager* jobs,
-                                                       const WatchJobRequest& request) {
+template <typename Feed>
+grpc::ServerWriteReactor<typename Feed::Response>* Start(const ApiCall& call, const ApiParts& parts,
+                                                         const typename Feed::Request& request) {
   const absl::Status admission = call.admission().ok() ? CheckRequest(request) : call.admission();
-  auto* reactor = new WatchReactor(call, admission, jobs, request);
+  auto* reactor = new WatchReactor<Feed>(call, admission, parts, request);
   reactor->Begin();
   return reactor;
+}
+
+}  // namespace
+
+grpc::ServerWriteReactor<training::v1::WatchJobResponse>* StartWatch(
+    const ApiCall& call, const ApiParts& parts, const training::v1::WatchJobRequest& request) {
+  return Start<WatchFeed>(call, parts, request);
+}
+
+grpc::ServerWriteReactor<training::v1::WatchJobsResponse>* StartWatch(
+    const ApiCall& call, const ApiParts& parts, const training::v1::WatchJobsRequest& request) {
+  return Start<FleetFeed>(call, parts, request);
 }
 
 }  // namespace genesis

@@ -5,48 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/text/enum_names.h"
+#include "server/store/conditions.h"
 #include "server/store/store_reads.h"
 
 namespace genesis {
 namespace {
-
-// The conditions of a query and their bound values. Text of clients never becomes part of the SQL.
-class Conditions {
- public:
-  // Binds `value` and returns its placeholder, e.g. "?7".
-  std::string Parameter(int64_t value) { return AddValue({.number = value, .text = ""}); }
-  std::string Parameter(const std::string& value) {
-    return AddValue({.number = std::nullopt, .text = value});
-  }
-  void Add(std::string condition) { conditions_.push_back(std::move(condition)); }
-
-  std::string Where() const {
-    return conditions_.empty() ? "" : absl::StrCat("WHERE ", absl::StrJoin(conditions_, " AND "));
-  }
-  void BindAll(Statement& statement) const {
-    for (size_t i = 0; i < values_.size(); ++i) {
-      const int index = static_cast<int>(i) + 1;
-      if (values_[i].number) {
-        statement.Bind(index, *values_[i].number);
-      } else {
-        statement.Bind(index, values_[i].text);
-      }
-    }
-  }
-
- private:
-  struct Value {
-    std::optional<int64_t> number;  // Unset for text.
-    std::string text;
-  };
-  std::string AddValue(Value value) {
-    values_.push_back(std::move(value));
-    return absl::StrCat("?", values_.size());
-  }
-
-  std::vector<std::string> conditions_;
-  std::vector<Value> values_;
-};
 
 void AddFilters(const JobQuery& query, Conditions& conditions) {
   if (!query.states.empty()) {
@@ -111,7 +74,8 @@ absl::StatusOr<std::vector<StoredJob>> ReadJobs(Database& database, const JobQue
   absl::StatusOr<Statement> statement = database.Prepare(
       absl::StrCat("SELECT j.ordinal, j.id, r.job FROM jobs j CROSS JOIN job_records r ON "
                    "r.ordinal = j.ordinal ",
-                   conditions.Where(), " ORDER BY ", OrderBy(query.order), " LIMIT ", limit));
+                   conditions.IsEmpty() ? "" : "WHERE ", conditions.All(), " ORDER BY ",
+                   OrderBy(query.order), " LIMIT ", limit));
   if (!statement.ok()) return statement.status();
   conditions.BindAll(*statement);
   std::vector<StoredJob> jobs;

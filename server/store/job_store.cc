@@ -13,7 +13,9 @@ namespace {
 
 // Longer than a check of 10,000 jobs takes, but short compared with the start-up limit.
 constexpr absl::Duration kQuickCheckLimit = absl::Milliseconds(250);
-constexpr int64_t kEventsPerJob = 1000;
+constexpr int64_t kMaxOfKind = 1000;
+constexpr int64_t kMaxDeletions = 10000;
+constexpr int64_t kMaxLogLines = 1000;
 
 // Adds the cure to the error message of a store that cannot be opened.
 absl::Status WithAdvice(const absl::Status& status, const std::string& path) {
@@ -124,24 +126,60 @@ absl::Status JobStore::RemoveJob(const std::string& id, bool with_checkpoints) {
   for (const char* sql :
        {"DELETE FROM job_labels WHERE ordinal = (SELECT ordinal FROM jobs WHERE id = ?1)",
         "DELETE FROM job_records WHERE ordinal = (SELECT ordinal FROM jobs WHERE id = ?1)",
-        "DELETE FROM events WHERE job_id = ?1", "DELETE FROM jobs WHERE id = ?1"}) {
+        "DELETE FROM events WHERE job_id = ?1 AND kind <> 'deleted'",
+        "DELETE FROM dropped_events WHERE job_id = ?1", "DELETE FROM log_lines WHERE job_id = ?1",
+        "DELETE FROM jobs WHERE id = ?1"}) {
     if (status.ok()) status = RunOn(sql, id);
   }
   if (!status.ok() || !with_checkpoints) return status;
   return RunOn("DELETE FROM checkpoints WHERE job_id = ?1", id);
 }
 
-absl::StatusOr<int64_t> JobStore::AddEvent(const std::string& job_id,
-                                           const training::v1::JobEvent& event) {
-  return WriteEventRow(*database_, job_id, event);
+absl::StatusOr<int64_t> JobStore::AddEvent(const training::v1::JobEvent& event) {
+  return WriteEventRow(*database_, event);
 }
 
-absl::Status JobStore::PruneEvents(const std::string& job_id) {
+absl::Status JobStore::PruneEvents(const std::string& job_id, const std::string& kind) {
+  const bool deletions = kind == "deleted";
+  const std::string of_kind = deletions ? "kind = 'deleted'" : "job_id = ?1 AND kind = ?2";
+  const auto bind = [&](Statement& statement) {
+    if (!deletions) statement.Bind(1, job_id).Bind(2, kind);
+  };
+  int64_t newest = 0;
+  {
+    absl::StatusOr<Statement> find = database_->Prepare(absl::StrCat(
+        "SELECT sequence FROM events WHERE ", of_kind, " ORDER BY sequence DESC LIMIT 1 OFFSET ",
+        deletions ? kMaxDeletions : kMaxOfKind));
+    if (!find.ok()) return find.status();
+    bind(*find);
+    const absl::StatusOr<bool> row = find->Step();
+    if (!row.ok()) return row.status();
+    if (!*row) return absl::OkStatus();
+    newest = find->Int(0);
+  }
   absl::StatusOr<Statement> prune = database_->Prepare(
-      "DELETE FROM events WHERE job_id = ?1 AND sequence <= (SELECT sequence FROM events "
-      "WHERE job_id = ?1 ORDER BY sequence DESC LIMIT 1 OFFSET ?2)");
+      absl::StrCat("DELETE FROM events WHERE ", of_kind, " AND sequence <= ", newest));
   if (!prune.ok()) return prune.status();
-  return prune->Bind(1, job_id).Bind(2, kEventsPerJob).Run();
+  bind(*prune);
+  absl::Status status = prune->Run();
+  if (!status.ok()) return status;
+  absl::StatusOr<Statement> note = database_->Prepare(
+      "INSERT INTO dropped_events(job_id, sequence) VALUES(?1, ?2) "
+      "ON CONFLICT(job_id) DO UPDATE SET sequence = max(sequence, ?2)");
+  if (!note.ok()) return note.status();
+  return note->Bind(1, deletions ? std::string() : job_id).Bind(2, newest).Run();
+}
+
+absl::Status JobStore::AddLogLine(const training::v1::JobEvent& line) {
+  return WriteLogLineRow(*database_, line);
+}
+
+absl::Status JobStore::PruneLogLines(const std::string& job_id) {
+  absl::StatusOr<Statement> prune = database_->Prepare(
+      "DELETE FROM log_lines WHERE job_id = ?1 AND number <= (SELECT number FROM log_lines "
+      "WHERE job_id = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2)");
+  if (!prune.ok()) return prune.status();
+  return prune->Bind(1, job_id).Bind(2, kMaxLogLines).Run();
 }
 
 absl::StatusOr<std::vector<JobStore::Forgotten>> JobStore::ForgetEnded(int64_t most,
@@ -150,7 +188,7 @@ absl::StatusOr<std::vector<JobStore::Forgotten>> JobStore::ForgetEnded(int64_t m
   std::vector<Forgotten> forgotten;
   {
     absl::StatusOr<Statement> oldest = database_->Prepare(
-        "SELECT id, state, end_time FROM jobs WHERE end_time IS NOT NULL "
+        "SELECT id, state, end_time, owner FROM jobs WHERE end_time IS NOT NULL "
         "ORDER BY end_time, ordinal LIMIT ?1");
     if (!oldest.ok()) return oldest.status();
     oldest->Bind(1, batch);
@@ -163,6 +201,7 @@ absl::StatusOr<std::vector<JobStore::Forgotten>> JobStore::ForgetEnded(int64_t m
       each.id = oldest->Text(0);
       each.state = ParseEnumName<training::v1::JobState>(oldest->Text(1))
                        .value_or(training::v1::JOB_STATE_UNSPECIFIED);
+      each.owner = oldest->Text(3);
     }
   }
   for (const Forgotten& each : forgotten) {

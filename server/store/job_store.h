@@ -49,16 +49,23 @@ class JobStore {
 
   // Inserts or replaces the job with this ordinal, its position in the order of acceptance.
   absl::Status PutJob(int64_t ordinal, const training::v1::Job& job);
-  // Removes the job and its events; its checkpoint records only if `with_checkpoints`.
+  // Removes the job with its events and log lines; its checkpoint records only if
+  // `with_checkpoints`. Deletions of earlier jobs of this ID remain.
   absl::Status RemoveJob(const std::string& id, bool with_checkpoints);
   // Returns the event's sequence number, which is larger than all previous ones.
-  absl::StatusOr<int64_t> AddEvent(const std::string& job_id, const training::v1::JobEvent& event);
-  // Removes all events of the job except the newest 1000.
-  absl::Status PruneEvents(const std::string& job_id);
+  absl::StatusOr<int64_t> AddEvent(const training::v1::JobEvent& event);
+  // Removes all events of the job and kind except the newest 1000, or for deletions, of any job,
+  // except the newest 10,000. Records in dropped_events that some are missing.
+  absl::Status PruneEvents(const std::string& job_id, const std::string& kind);
+  // Stores the line of a log event.
+  absl::Status AddLogLine(const training::v1::JobEvent& line);
+  // Removes all log lines of the job except the newest 1000.
+  absl::Status PruneLogLines(const std::string& job_id);
 
   struct Forgotten {
     std::string id;
     training::v1::JobState state;
+    std::string owner;
   };
   // Removes finished jobs with their events but not their checkpoints: the `most`
   // that ended first, and all that ended before `ended_before` (seconds since 1970),

@@ -2,11 +2,15 @@
 
 #include <google/protobuf/util/time_util.h>
 
+#include <map>
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/text/enum_names.h"
 #include "base/text/message_text.h"
 #include "config/job/final_state.h"
+#include "server/store/event_reads.h"
 
 namespace genesis {
 namespace {
@@ -86,6 +90,26 @@ CREATE INDEX checkpoints_by_job ON checkpoints(job_id);
 CREATE TABLE facts(key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
 )sql";
 
+constexpr char kSchema4[] = R"sql(
+ALTER TABLE events ADD COLUMN kind TEXT NOT NULL DEFAULT '';
+ALTER TABLE events ADD COLUMN owner TEXT NOT NULL DEFAULT '';
+ALTER TABLE events ADD COLUMN state TEXT NOT NULL DEFAULT '';
+CREATE TABLE log_lines(
+  number INTEGER PRIMARY KEY,
+  job_id TEXT NOT NULL,
+  time TEXT NOT NULL,
+  line TEXT NOT NULL
+) STRICT;
+CREATE INDEX log_lines_by_job ON log_lines(job_id);
+CREATE TABLE dropped_events(job_id TEXT PRIMARY KEY, sequence INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+)sql";
+
+// Created after the rows have their kinds.
+constexpr char kIndexes4[] = R"sql(
+CREATE INDEX events_by_kind ON events(job_id, kind);
+CREATE INDEX events_of_deletions ON events(sequence) WHERE kind = 'deleted';
+)sql";
+
 constexpr char kDropSchema2[] = R"sql(
 DROP TABLE jobs_of_schema_2;
 DROP TABLE job_moves;
@@ -118,6 +142,9 @@ absl::Status CopyMoves(Database& database) {
   absl::StatusOr<Statement> old = database.Prepare(
       "SELECT job_id, time, from_state, to_state, reason FROM job_moves ORDER BY rowid");
   if (!old.ok()) return old.status();
+  absl::StatusOr<Statement> add =
+      database.Prepare("INSERT INTO events(job_id, time, event) VALUES(?1, ?2, ?3)");
+  if (!add.ok()) return add.status();
   for (;;) {
     const absl::StatusOr<bool> row = old->Step();
     if (!row.ok()) return row.status();
@@ -129,8 +156,11 @@ absl::Status CopyMoves(Database& database) {
     event.mutable_state_changed()->set_from(StateOf(old->Text(2)));
     event.mutable_state_changed()->set_to(StateOf(old->Text(3)));
     event.mutable_state_changed()->set_reason(old->Text(4));
-    const absl::StatusOr<int64_t> written = WriteEventRow(database, old->Text(0), event);
-    if (!written.ok()) return written.status();
+    absl::Status written = add->Bind(1, old->Text(0))
+                               .Bind(2, TimeUtil::ToString(event.time()))
+                               .BindBlob(3, event.SerializeAsString())
+                               .Run();
+    if (!written.ok()) return written;
   }
 }
 
@@ -141,11 +171,53 @@ absl::Status MakeSchema3(Database& database) {
   return status.ok() ? database.Execute(kDropSchema2) : status;
 }
 
+// Gives old events their kind, owner and state, and moves log lines to a table of their own.
+absl::Status ClassifyEvents(Database& database) {
+  absl::StatusOr<Statement> old = database.Prepare(
+      "SELECT e.sequence, e.job_id, e.event, coalesce(j.owner, '') FROM events e "
+      "LEFT JOIN jobs j ON j.id = e.job_id ORDER BY e.sequence");
+  if (!old.ok()) return old.status();
+  absl::StatusOr<Statement> put = database.Prepare(
+      "UPDATE events SET kind = ?2, owner = ?3, state = ?4, event = ?5 WHERE sequence = ?1");
+  if (!put.ok()) return put.status();
+  std::map<std::string, JobState> states;
+  for (;;) {
+    const absl::StatusOr<bool> row = old->Step();
+    if (!row.ok()) return row.status();
+    if (!*row) return database.Execute("DELETE FROM events WHERE kind = 'log_line'");
+    JobEvent event;
+    // An unreadable event stays as it is; readers replace it.
+    if (!event.ParseFromString(old->Text(2))) event.Clear();
+    event.set_job_id(old->Text(1));
+    event.set_owner(old->Text(3));
+    JobState& state = states[event.job_id()];
+    if (event.has_state_changed()) state = event.state_changed().to();
+    event.set_state(state);
+    absl::Status status =
+        event.has_log_line() ? WriteLogLineRow(database, event) : absl::OkStatus();
+    if (status.ok()) {
+      status = put->Bind(1, old->Int(0))
+                   .Bind(2, EventKind(event))
+                   .Bind(3, event.owner())
+                   .Bind(4, ShortEnumName(state))
+                   .BindBlob(5, event.SerializeAsString())
+                   .Run();
+    }
+    if (!status.ok()) return status;
+  }
+}
+
+absl::Status MakeSchema4(Database& database) {
+  absl::Status status = database.Execute(kSchema4);
+  if (status.ok()) status = ClassifyEvents(database);
+  return status.ok() ? database.Execute(kIndexes4) : status;
+}
+
 // Migrates the schema to `version` from the version before. Version 1 is created.
 absl::Status MakeSchema(Database& database, int64_t version) {
   if (version == 1) return database.Execute(kSchema1);
   if (version == 2) return database.Execute(kSchema2);
-  return MakeSchema3(database);
+  return version == 3 ? MakeSchema3(database) : MakeSchema4(database);
 }
 
 // Protobuf serializes strings that are not UTF-8 but refuses to parse them, so the bytes are
@@ -247,19 +319,31 @@ absl::Status WriteJobRows(Database& database, int64_t ordinal, const Job& job) {
   return status.ok() ? WriteLabels(database, ordinal, job) : status;
 }
 
-absl::StatusOr<int64_t> WriteEventRow(Database& database, const std::string& job_id,
-                                      const JobEvent& event) {
+absl::StatusOr<int64_t> WriteEventRow(Database& database, const JobEvent& event) {
   JobEvent stored = event;
   stored.clear_sequence();
-  absl::StatusOr<Statement> add =
-      database.Prepare("INSERT INTO events(job_id, time, event) VALUES(?1, ?2, ?3)");
+  absl::StatusOr<Statement> add = database.Prepare(
+      "INSERT INTO events(job_id, time, event, kind, owner, state) VALUES(?1, ?2, ?3, ?4, ?5, ?6)");
   if (!add.ok()) return add.status();
-  absl::Status status = add->Bind(1, job_id)
+  absl::Status status = add->Bind(1, event.job_id())
                             .Bind(2, TimeUtil::ToString(event.time()))
                             .BindBlob(3, ReadableBytes(stored))
+                            .Bind(4, EventKind(event))
+                            .Bind(5, event.owner())
+                            .Bind(6, ShortEnumName(event.state()))
                             .Run();
   if (!status.ok()) return status;
   return database.LastInsertId();
+}
+
+absl::Status WriteLogLineRow(Database& database, const JobEvent& line) {
+  absl::StatusOr<Statement> add =
+      database.Prepare("INSERT INTO log_lines(job_id, time, line) VALUES(?1, ?2, ?3)");
+  if (!add.ok()) return add.status();
+  return add->Bind(1, line.job_id())
+      .Bind(2, TimeUtil::ToString(line.time()))
+      .Bind(3, line.log_line())
+      .Run();
 }
 
 }  // namespace genesis

@@ -10,18 +10,24 @@
 
 namespace genesis {
 
-// Schema 3 of jobs.db (PRAGMA user_version), readable with the sqlite3 shell:
+// Schema 4 of jobs.db (PRAGMA user_version), readable with the sqlite3 shell:
 //   jobs(ordinal, id, state, reason, owner, priority, request_id, create_time, end_time)
 //     ordinal: order of acceptance; reason: truncated; request_id: NULL if not given; end_time:
 //     seconds since 1970, NULL until the job has ended. Rows are small, so that filters read
 //     little.
 //   job_records(ordinal, job)  a serialized training.v1.Job, from which `jobs` is derived
 //   job_labels(ordinal, key, value)
-//   events(sequence, job_id, time, event)  a serialized JobEvent without its sequence
+//   events(sequence, job_id, time, event, kind, owner, state)  event is a serialized JobEvent
+//   without
+//     its sequence; kind: name of its field, such as state_changed; state: that after the event
+//   dropped_events(job_id, sequence)  the newest event of the job that was dropped because the job
+//   had
+//     too many; job_id is empty for deletions
+//   log_lines(number, job_id, time, line)
 //   checkpoints(id, job_id, step, path, checkpoint)  checkpoint is a serialized Checkpoint
 //   baselines(workload, job_id, time, curve)  curve is a serialized LossCurve of an FP32 job
 //   facts(key, value)  other state, one value each
-inline constexpr int64_t kSchemaVersion = 3;
+inline constexpr int64_t kSchemaVersion = 4;
 
 absl::StatusOr<int64_t> ReadSchemaVersion(Database& database);
 
@@ -33,7 +39,9 @@ absl::Status BringUpSchema(Database& database);
 absl::Status WriteJobRows(Database& database, int64_t ordinal, const training::v1::Job& job);
 
 // Inserts an event and returns its sequence number.
-absl::StatusOr<int64_t> WriteEventRow(Database& database, const std::string& job_id,
-                                      const training::v1::JobEvent& event);
+absl::StatusOr<int64_t> WriteEventRow(Database& database, const training::v1::JobEvent& event);
+
+// Inserts the line of a log event.
+absl::Status WriteLogLineRow(Database& database, const training::v1::JobEvent& line);
 
 }  // namespace genesis

@@ -12,7 +12,6 @@ namespace {
 
 using training::v1::Checkpoint;
 using training::v1::Job;
-using training::v1::JobEvent;
 using training::v1::JobState;
 
 constexpr char kJobColumns[] =
@@ -121,31 +120,6 @@ absl::StatusOr<std::map<JobState, int64_t>> CountJobsByState(Database& database)
 
 absl::StatusOr<int64_t> ReadLastOrdinal(Database& database) {
   return ReadNumber(database, "SELECT coalesce(max(ordinal), 0) FROM jobs");
-}
-
-absl::StatusOr<std::vector<JobEvent>> ReadEvents(Database& database, const std::string& job_id,
-                                                 int64_t after, int64_t limit) {
-  absl::StatusOr<Statement> query = database.Prepare(
-      "SELECT sequence, event FROM events WHERE job_id = ?1 AND sequence > ?2 "
-      "ORDER BY sequence LIMIT ?3");
-  if (!query.ok()) return query.status();
-  query->Bind(1, job_id).Bind(2, after).Bind(3, limit);
-  std::vector<JobEvent> events;
-  absl::Status status = ForEachRow(*query, [&] {
-    JobEvent& event = events.emplace_back();
-    if (!event.ParseFromString(query->Text(1))) {
-      event.Clear();
-      event.set_log_line("the store's record of this event cannot be read");
-    }
-    event.set_sequence(query->Int(0));
-    return absl::OkStatus();
-  });
-  if (!status.ok()) return status;
-  return events;
-}
-
-absl::StatusOr<int64_t> ReadLastSequence(Database& database) {
-  return ReadNumber(database, "SELECT seq FROM sqlite_sequence WHERE name = 'events'");
 }
 
 absl::StatusOr<std::vector<StoredCheckpoint>> ReadCheckpoints(Database& database,

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "genesis/training/v1/event.pb.h"
 #include "genesis/training/v1/job.pb.h"
 #include "genesis/training/v1/training_service.pb.h"
 #include "server/store/sqlite.h"
@@ -53,13 +52,6 @@ absl::StatusOr<std::vector<StoredJob>> ReadJobs(Database& database, const JobQue
 absl::StatusOr<std::map<training::v1::JobState, int64_t>> CountJobsByState(Database& database);
 // Returns the largest stored ordinal; 0 if no job is stored.
 absl::StatusOr<int64_t> ReadLastOrdinal(Database& database);
-
-// Returns the events after `after`, oldest first, at most `limit`.
-absl::StatusOr<std::vector<training::v1::JobEvent>> ReadEvents(Database& database,
-                                                               const std::string& job_id,
-                                                               int64_t after, int64_t limit);
-// Returns the last sequence number of all jobs, including deleted ones; 0 before the first event.
-absl::StatusOr<int64_t> ReadLastSequence(Database& database);
 
 // A checkpoint and its position in the order in which checkpoints were written.
 struct StoredCheckpoint {

@@ -162,10 +162,10 @@ TEST_F(GangRulesTest, AHangOfOneRankIsARestartThatNamesIt) {
   FreeSlots("job");
   FinishRank("job", 1, Finished::OUTCOME_FAILED);
   EXPECT_EQ(Get("job").restarts(), 1);
-  const auto events = manager_->view().EventsAfter("job", 0, 1000);
+  const auto events = manager_->view().EventsAfter({.job_id = "job"}, 0, 1000, false);
   ASSERT_TRUE(events.ok());
   bool told = false;
-  for (const JobEvent& event : *events) {
+  for (const JobEvent& event : events->events) {
     told = told || event.state_changed().reason().find(
                        "rank 2 on cpu made no progress for 10m while making "
                        "steps, or waited for a rank that hangs") != std::string::npos;

@@ -158,9 +158,9 @@ class JobRulesTest : public testing::Test {
   // Records the moves that the jobs' events contain.
   void Note() {
     for (const std::string& id : ids_) {
-      const auto events = manager_->view().EventsAfter(id, 0, 1000);
+      const auto events = manager_->view().EventsAfter({.job_id = id}, 0, 10000, false);
       ASSERT_TRUE(events.ok()) << events.status();
-      for (const JobEvent& event : *events) {
+      for (const JobEvent& event : events->events) {
         const StateChange& change = event.state_changed();
         if (change.from() != JOB_STATE_UNSPECIFIED) moves_.emplace(change.from(), change.to());
       }

@@ -23,10 +23,12 @@ inline training::v1::Job MakeJob(const std::string& id,
   return job;
 }
 
-inline training::v1::JobEvent LogEvent(const std::string& line) {
+// Returns an event of the job with a text.
+inline training::v1::JobEvent TextEvent(const std::string& job_id, const std::string& text) {
   training::v1::JobEvent event;
   event.mutable_time()->set_seconds(1'700'000'000);
-  event.set_log_line(line);
+  event.set_job_id(job_id);
+  event.set_updated(text);
   return event;
 }
 
@@ -50,7 +52,7 @@ inline void FillWithEnded(const std::string& dir, int count) {
     const training::v1::Job job = LargeJob(i);
     ASSERT_TRUE((*store)->PutJob(i, job).ok());
     for (const char* line : {"queued", "begun", "ended"}) {
-      ASSERT_TRUE((*store)->AddEvent(job.id(), LogEvent(line)).ok());
+      ASSERT_TRUE((*store)->AddEvent(TextEvent(job.id(), line)).ok());
     }
   }
   ASSERT_TRUE((*store)->Commit().ok());

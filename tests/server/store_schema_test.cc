@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "server/store/event_reads.h"
 #include "server/store/job_store.h"
 #include "server/store/store_reads.h"
 #include "tests/server/jobs_for_test.h"
@@ -92,7 +93,7 @@ class SchemaTest : public testing::Test {
     const auto store = JobStore::Open(temp_.path());
     ASSERT_TRUE(store.ok()) << store.status();
     Database& database = (*store)->database();
-    EXPECT_EQ(*ReadSchemaVersion(database), 3);
+    EXPECT_EQ(*ReadSchemaVersion(database), 4);
     const auto open = *ReadOpenJobs(database);
     ASSERT_EQ(open.size(), 1U);
     EXPECT_EQ(open[0].job.id(), "queued");
@@ -101,7 +102,7 @@ class SchemaTest : public testing::Test {
     ASSERT_TRUE(ended);
     EXPECT_EQ(ended->ordinal, 1);
     EXPECT_EQ(ended->job.owner(), "anonymous");
-    const auto events = *ReadEvents(database, "ended", 0, 10);
+    const auto events = ReadEvents(database, {.job_id = "ended"}, 0, 10)->events;
     ASSERT_EQ(events.size(), 1U);
     EXPECT_GE(events[0].sequence(), 1);
     EXPECT_EQ(events[0].time().seconds(), 1767323045);
@@ -125,6 +126,49 @@ TEST_F(SchemaTest, TheSecondSchemaIsBroughtUpAndStaysSo) {
   MakeOld(2);
   ExpectAllKept();
   ExpectAllKept();
+}
+
+// In schema 3, log lines were events.
+TEST_F(SchemaTest, EventsOfTheThirdSchemaGetTheirKindsAndLogLinesATable) {
+  ASSERT_TRUE(JobStore::Open(temp_.path()).ok());
+  {
+    const auto database = *Database::Open(temp_.path() + "/jobs.db", {});
+    ASSERT_TRUE(database
+                    ->Execute("DROP TABLE log_lines; DROP TABLE dropped_events;"
+                              "DROP INDEX events_by_kind; DROP INDEX events_of_deletions;"
+                              "ALTER TABLE events DROP COLUMN kind;"
+                              "ALTER TABLE events DROP COLUMN owner;"
+                              "ALTER TABLE events DROP COLUMN state; PRAGMA user_version = 3")
+                    .ok());
+    ASSERT_TRUE(WriteJobRows(*database, 1, MakeJob("a", training::v1::JOB_STATE_FAILED)).ok());
+    std::vector<training::v1::JobEvent> events(4);
+    events[0].mutable_state_changed()->set_to(training::v1::JOB_STATE_QUEUED);
+    events[1].set_updated("labels");
+    events[2].mutable_state_changed()->set_to(training::v1::JOB_STATE_FAILED);
+    events[3].set_log_line("the last words");
+    for (training::v1::JobEvent& event : events) {
+      event.mutable_time()->set_seconds(1'700'000'000);
+      absl::StatusOr<Statement> put =
+          database->Prepare("INSERT INTO events(job_id, time, event) VALUES('a', '', ?1)");
+      ASSERT_TRUE(put->BindBlob(1, event.SerializeAsString()).Run().ok());
+    }
+  }
+  const auto store = *JobStore::Open(temp_.path());
+  Database& database = store->database();
+  EXPECT_EQ(*ReadSchemaVersion(database), 4);
+  EXPECT_EQ(*ReadLastSequence(database), 4) << "a number is never given twice";
+  const std::vector<training::v1::JobEvent> events = ReadEvents(database, {}, 0, 10)->events;
+  ASSERT_EQ(events.size(), 3U);
+  EXPECT_EQ(events[1].sequence(), 2);
+  EXPECT_EQ(events[1].job_id(), "a");
+  EXPECT_EQ(events[1].owner(), "ann");
+  EXPECT_EQ(events[1].state(), training::v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(events[2].state(), training::v1::JOB_STATE_FAILED);
+  EXPECT_EQ(ReadEvents(database, {.kinds = {"updated"}}, 0, 10)->events.size(), 1U);
+  const std::vector<training::v1::JobEvent> lines = *ReadLogLines(database, "a");
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_EQ(lines[0].log_line(), "the last words");
+  EXPECT_EQ(lines[0].time().seconds(), 1'700'000'000);
 }
 
 TEST_F(SchemaTest, ARecordThatCannotBeReadStopsItAndChangesNothing) {

@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/store/data_dir.h"
+#include "server/store/event_reads.h"
 #include "server/store/job_store.h"
 #include "server/store/schema.h"
 #include "server/store/store_reads.h"
@@ -92,11 +93,11 @@ class JobStoreTest : public testing::Test {
     EXPECT_TRUE(*query->Step());
     return query->Int(0);
   }
-  std::vector<std::string> LogLines(const std::string& job_id, int64_t after = 0) {
-    const auto events = ReadEvents(store_->database(), job_id, after, 10000);
-    std::vector<std::string> lines;
-    for (const training::v1::JobEvent& event : *events) lines.push_back(event.log_line());
-    return lines;
+  std::vector<std::string> Texts(const std::string& job_id, int64_t after = 0) {
+    const auto page = ReadEvents(store_->database(), {.job_id = job_id}, after, 10000);
+    std::vector<std::string> texts;
+    for (const training::v1::JobEvent& event : page->events) texts.push_back(event.updated());
+    return texts;
   }
 
   TempDir temp_;
@@ -131,29 +132,38 @@ TEST_F(JobStoreTest, FindsAJobByItsRequestId) {
   EXPECT_EQ(*ReadJobByRequestId(store_->database(), "twice"), std::nullopt);
 }
 
-TEST_F(JobStoreTest, KeepsTheNewestThousandEventsOfEachJob) {
+TEST_F(JobStoreTest, KeepsTheNewestThousandEventsOfEachKindOfAJob) {
   ASSERT_TRUE(store_->Begin().ok());
   for (int i = 0; i < 1100; ++i) {
-    ASSERT_TRUE(store_->AddEvent("a", LogEvent(std::to_string(i))).ok());
+    ASSERT_TRUE(store_->AddEvent(TextEvent("a", std::to_string(i))).ok());
   }
-  ASSERT_TRUE(store_->AddEvent("b", LogEvent("of b")).ok());
-  ASSERT_TRUE(store_->PruneEvents("a").ok());
+  ASSERT_TRUE(store_->AddEvent(TextEvent("b", "of b")).ok());
+  training::v1::JobEvent oldest = TextEvent("a", "");
+  oldest.mutable_incident()->set_rule("overflow");
+  ASSERT_TRUE(store_->AddEvent(oldest).ok());
+  for (const char* kind : {"updated", "incident"}) {
+    ASSERT_TRUE(store_->PruneEvents("a", kind).ok());
+  }
   ASSERT_TRUE(store_->Commit().ok());
-  const std::vector<std::string> lines = LogLines("a");
-  ASSERT_EQ(lines.size(), 1000U);
+  const std::vector<std::string> lines = Texts("a");
+  ASSERT_EQ(lines.size(), 1001U);
   EXPECT_EQ(lines.front(), "100");
-  EXPECT_EQ(lines.back(), "1099");
-  EXPECT_EQ(LogLines("b"), std::vector<std::string>{"of b"});
-  EXPECT_EQ(LogLines("a", 1098), (std::vector<std::string>{"1098", "1099"}));
+  EXPECT_EQ(lines[999], "1099");
+  EXPECT_EQ(lines[1000], "") << "another kind is counted for itself";
+  EXPECT_EQ(Texts("b"), std::vector<std::string>{"of b"});
+  EXPECT_EQ(Texts("a", 1098), (std::vector<std::string>{"1098", "1099", ""}));
+  EXPECT_EQ(*ReadDroppedThrough(store_->database(), "a"), 100);
+  EXPECT_EQ(*ReadDroppedThrough(store_->database(), "b"), 0);
+  EXPECT_EQ(*ReadDroppedThrough(store_->database(), ""), 100);
 }
 
 TEST_F(JobStoreTest, ASequenceIsNeverGivenTwice) {
   ASSERT_TRUE(store_->PutJob(1, MakeJob("a", training::v1::JOB_STATE_FAILED)).ok());
-  const int64_t first = *store_->AddEvent("a", LogEvent("1"));
+  const int64_t first = *store_->AddEvent(TextEvent("a", "1"));
   ASSERT_TRUE(store_->RemoveJob("a", false).ok());
   Reopen();
   EXPECT_EQ(*ReadLastSequence(store_->database()), first);
-  EXPECT_GT(*store_->AddEvent("b", LogEvent("2")), first);
+  EXPECT_GT(*store_->AddEvent(TextEvent("b", "2")), first);
 }
 
 TEST_F(JobStoreTest, ForgetsThoseThatEndedFirstAndKeepsTheirCheckpoints) {
@@ -163,7 +173,7 @@ TEST_F(JobStoreTest, ForgetsThoseThatEndedFirstAndKeepsTheirCheckpoints) {
     job.mutable_end_time()->set_seconds(100 - i);  // The last accepted job ended first.
     (*job.mutable_labels())["k"] = "v";
     ASSERT_TRUE(store_->PutJob(i, job).ok());
-    ASSERT_TRUE(store_->AddEvent(job.id(), LogEvent("x")).ok());
+    ASSERT_TRUE(store_->AddEvent(TextEvent(job.id(), "x")).ok());
     training::v1::Checkpoint checkpoint;
     checkpoint.set_id(job.id() + "-step-1");
     checkpoint.set_job_id(job.id());
@@ -259,7 +269,7 @@ TEST(JobStoreRefusal, OfANewerSchema) {
   TempDir temp;
   ASSERT_TRUE((*Database::Open(temp.path() + "/jobs.db"))->Execute("PRAGMA user_version = 7").ok());
   EXPECT_EQ(OpenStatus(temp.path()).message(),
-            "the store has schema 7, this genesisd knows up to 3; run the newer genesisd, or "
+            "the store has schema 7, this genesisd knows up to 4; run the newer genesisd, or "
             "another --data-dir");
 }
 

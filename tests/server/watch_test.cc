@@ -145,7 +145,7 @@ TEST_F(WatchTest, ManyEventsComeInMessagesOfAtMost256) {
     Job job = MakeJob("long-1", JOB_STATE_SUCCEEDED);
     ASSERT_TRUE(store->PutJob(1, job).ok());
     for (int i = 0; i < 600; ++i) {
-      ASSERT_TRUE(store->AddEvent("long-1", LogEvent(absl::StrCat("line ", i))).ok());
+      ASSERT_TRUE(store->AddEvent(TextEvent("long-1", absl::StrCat("line ", i))).ok());
     }
     ASSERT_TRUE(store->Commit().ok());
   });
@@ -157,7 +157,7 @@ TEST_F(WatchTest, ManyEventsComeInMessagesOfAtMost256) {
   }
   const std::vector<JobEvent> events = EventsIn(updates);
   ASSERT_EQ(events.size(), 600U);
-  for (int i = 0; i < 600; ++i) EXPECT_EQ(events[i].log_line(), absl::StrCat("line ", i));
+  for (int i = 0; i < 600; ++i) EXPECT_EQ(events[i].updated(), absl::StrCat("line ", i));
 }
 
 TEST_F(WatchTest, LargeEventsComeInMessagesOfBoundedSize) {
@@ -165,7 +165,7 @@ TEST_F(WatchTest, LargeEventsComeInMessagesOfBoundedSize) {
     const auto store = *JobStore::Open(temp_.path());
     ASSERT_TRUE(store->PutJob(1, MakeJob("long-1", JOB_STATE_SUCCEEDED)).ok());
     for (int i = 0; i < 100; ++i) {
-      ASSERT_TRUE(store->AddEvent("long-1", LogEvent(std::string(4096, 'x'))).ok());
+      ASSERT_TRUE(store->AddEvent(TextEvent("long-1", std::string(4096, 'x'))).ok());
     }
   });
   const std::vector<WatchJobResponse> updates = Watch("long-1", 0);

@@ -14,7 +14,7 @@ from genesis.client import Client
 from genesis.converters import from_images, from_parquet, from_text, from_tokens
 from genesis.data import Chunks
 from genesis.errors import (AbortedError, AlreadyExistsError, CancelledError, DataLossError, ExportError, FailedPreconditionError,
-                            GenesisError, InvalidArgumentError, JobFailedError, NotFoundError, PermissionDeniedError,
+                            GenesisError, InvalidArgumentError, JobFailedError, NotFoundError, OutOfRangeError, PermissionDeniedError,
                             ResourceExhaustedError, UnauthenticatedError, UnavailableError)
 from genesis.events import Event
 from genesis.job import Job
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["AbortedError", "AlreadyExistsError", "Appender", "AsyncClient", "AsyncJob", "CancelledError", "Checkpoint", "Chunks", "Client",
            "DataLossError", "Event", "ExportError", "FailedPreconditionError", "GenesisError", "InvalidArgumentError", "Job",
-           "JobFailedError", "NotFoundError", "PermissionDeniedError", "ResourceExhaustedError", "UnauthenticatedError",
+           "JobFailedError", "NotFoundError", "OutOfRangeError", "PermissionDeniedError", "ResourceExhaustedError", "UnauthenticatedError",
            "UnavailableError", "WorldModel", "export", "from_images", "from_parquet", "from_text", "from_tokens", "load_checkpoint"]
 
 

@@ -121,6 +121,11 @@ class AsyncClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    async def events(self, *args: Any, **kwargs: Any) -> AsyncIterator[Event]:
+        """Yields events as ``Client.events`` does."""
+        async for event in self._threads.each(self.client.events(*args, **kwargs)):
+            yield event
+
     def _wrapped(self, found: Any) -> Any:
         if isinstance(found, Job):
             return AsyncJob(self._threads, found)

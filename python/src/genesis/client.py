@@ -13,9 +13,10 @@ from genesis.checkpoints import Checkpoint
 from genesis.connection import Connection, FilePath
 from genesis.data import is_loader
 from genesis.errors import AlreadyExistsError, InvalidArgumentError
+from genesis.events import Event, fleet_events_of
 from genesis.job import Job
 from genesis.module_job import DEFAULT_BATCH_SIZE, EXPORTED_FOR, NOT_SENT, files_of, only_size, optimizer_of, refuse_given_twice, size_in
-from genesis.requests import number_of
+from genesis.requests import message, number_of
 from genesis.spec import Spec, merged, spec_of
 from genesis.training.v1 import job_pb2, operations_pb2, training_service_pb2
 from genesis.trajectories import Appender
@@ -216,6 +217,32 @@ class Client:
             token = page.next_page_token
             if not token:
                 return
+
+    def events(self, cursor: int = 0, *, job_id: str = "", owner: str = "", labels: Optional[Mapping[str, str]] = None,
+               kinds: Sequence[str] = (), states: Sequence[str] = (), timeout: float = 600.0) -> Iterator[Event]:
+        """Yields past and future events of all jobs, or of those that match, in order and each once. Does not end by itself.
+
+        If the connection breaks or the daemon restarts, reconnects and continues after the last event.
+
+        Args:
+            cursor: yields only events after this ``Event.sequence``; 0 for all events that the daemon has kept, -1 for future ones.
+            job_id, owner, labels: yields only events of jobs that match.
+            kinds: yields only these kinds, such as ``state_changed`` or ``progress``, which yields an ``update`` at most once a second
+                for each job. Default: all kinds.
+            states: yields only events after which the job is in one of these states, such as ``FAILED``.
+            timeout: number of seconds for which the daemon may be unavailable before the error is raised.
+
+        Raises:
+            InvalidArgumentError: unknown kind or state.
+            OutOfRangeError: events after the cursor are no longer kept.
+            UnavailableError: the daemon was unavailable for longer than the timeout.
+        """
+        numbers = [number_of(job_pb2.JobState, "states", state) for state in ([states] if isinstance(states, str) else states)]
+        names = [kinds] if isinstance(kinds, str) else kinds
+        event_filter = message(training_service_pb2.EventFilter, job_id=job_id, owner=owner, labels=labels or {}, kinds=names, states=numbers)
+        for response in self.connection.watch("WatchJobs", cursor, timeout, filter=event_filter, skip_dropped=cursor == 0):
+            if response is not None:
+                yield from fleet_events_of(response)
 
     # Checkpoints.
 

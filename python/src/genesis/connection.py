@@ -8,7 +8,7 @@ import pathlib
 import random
 import time
 import urllib.parse
-from typing import Any, Callable, Dict, Iterable, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, Union
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor
@@ -179,3 +179,34 @@ class Connection:
     def send_again(self, method: str, requests: Sequence[Any]) -> Any:
         """Streams requests that may be sent twice, and returns the response. Retries until the timeout while the daemon is unavailable."""
         return self._persist(lambda: self.stream(method, iter(requests)), time.monotonic() + self.timeout)
+
+    def watch(self, method: str, cursor: int, timeout: float, **fields: Any) -> Iterator[Any]:
+        """Yields the responses of WatchJob or WatchJobs, and None whenever the daemon has ended the stream.
+
+        If the connection breaks or the daemon restarts, reconnects and continues after the last cursor.
+
+        Raises:
+            UnavailableError: the daemon was unavailable for longer than the timeout, in seconds.
+            GenesisError: the subclass for another status code.
+        """
+        pause, lost_since = 0.1, None
+        while True:
+            stream = None
+            try:
+                stream = self.stream(method, self.request(method, cursor=cursor, **fields))
+                for response in stream:
+                    pause, lost_since = 0.1, None
+                    cursor = max(cursor, response.cursor)
+                    yield response
+                yield None
+            except grpc.RpcError as error:
+                if error.code() not in PASSING:
+                    raise self.error(error) from None
+                lost_since = lost_since or time.monotonic()
+                if time.monotonic() - lost_since > timeout:
+                    raise self.error(error) from None
+            finally:
+                if stream is not None:
+                    stream.cancel()
+            time.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, 2.0)

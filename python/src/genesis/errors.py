@@ -80,6 +80,11 @@ class CancelledError(GenesisError):
     code = grpc.StatusCode.CANCELLED
 
 
+class OutOfRangeError(GenesisError):
+    """Events after the cursor are no longer kept, or an offset is past the end."""
+    code = grpc.StatusCode.OUT_OF_RANGE
+
+
 class JobFailedError(GenesisError):
     """A job ended as FAILED or CANCELLED. The message contains the reason, and ``job`` is the ``Job``."""
     code = grpc.StatusCode.ABORTED
@@ -92,7 +97,7 @@ class JobFailedError(GenesisError):
 _BY_CODE: Dict[grpc.StatusCode, Type[GenesisError]] = {
     each.code: each for each in (InvalidArgumentError, NotFoundError, AlreadyExistsError, FailedPreconditionError,
                                  PermissionDeniedError, UnauthenticatedError, ResourceExhaustedError, UnavailableError,
-                                 AbortedError, DataLossError, CancelledError)}
+                                 AbortedError, DataLossError, CancelledError, OutOfRangeError)}
 
 
 def from_rpc(error: grpc.RpcError, server: str) -> GenesisError:

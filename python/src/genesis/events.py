@@ -1,4 +1,4 @@
-"""Events of a job, as reported by ``Job.events``."""
+"""Events of jobs, as reported by ``Job.events`` and ``Client.events``."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ KINDS = ("update", *[field.name for field in event_pb2.JobEvent.DESCRIPTOR.oneof
 class Event:
     """One event of one job."""
 
-    #: ``state_changed``, ``precision_changed``, ``incident``, ``checkpoint_written``, ``evaluated``, ``log_line``,
-    #: ``updated``; or ``update`` if only the metrics of the job changed.
+    #: ``state_changed``, ``precision_changed``, ``incident``, ``checkpoint_written``, ``evaluated``, ``updated``,
+    #: ``rank_changed``, ``deleted``, ``log_line`` (``Job.events`` alone); or ``update`` if only the metrics of the job changed.
     kind: str
     #: The message of that kind; the text of a log line; the job's progress for an ``update``.
     value: Any
-    #: The job at the time when the daemon sent the event, which for a past event is later than the event itself.
+    #: The job at the time when the daemon sent the event, which for a past event is later than the event itself. From
+    #: ``Client.events``, only its ID, owner, state after the event and, in an ``update``, progress.
     job: job_pb2.Job
     #: When the daemon recorded it; None for an ``update``.
     time: Optional[datetime.datetime] = None
-    #: Increases over all events of the daemon; 0 for an ``update``.
+    #: Increases over all events of the daemon; 0 for an ``update`` and a ``log_line``.
     sequence: int = 0
 
     def __repr__(self) -> str:
@@ -62,11 +63,25 @@ def is_final(job: job_pb2.Job) -> bool:
 
 def events_of(response: Any) -> "list[Event]":
     """Returns the events in one response of WatchJob. A response without events gives one ``update``."""
+    found = _events(response.events, response.job)
+    return found or [Event("update", response.job.progress, response.job)]
+
+
+def fleet_events_of(response: Any) -> "list[Event]":
+    """Returns the events in one response of WatchJobs. A bookmark has none."""
+    found = _events(response.events)
+    for each in response.progress:
+        job = job_pb2.Job(id=each.job_id, state=each.state, progress=each.progress)
+        found.append(Event("update", each.progress, job))
+    return found
+
+
+def _events(messages: Any, job: Optional[job_pb2.Job] = None) -> "list[Event]":
     found = []
-    for event in response.events:
+    for event in messages:
         kind = event.WhichOneof("what")
         if kind is None:  # Sent by a newer daemon.
             continue
-        found.append(Event(kind, getattr(event, kind), response.job, event.time.ToDatetime(tzinfo=datetime.timezone.utc),
-                           event.sequence))
-    return found or [Event("update", response.job.progress, response.job)]
+        of_job = job or job_pb2.Job(id=event.job_id, owner=event.owner, state=event.state)
+        found.append(Event(kind, getattr(event, kind), of_job, event.time.ToDatetime(tzinfo=datetime.timezone.utc), event.sequence))
+    return found

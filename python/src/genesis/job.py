@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import random
-import time
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional
 
-import grpc
-
 from genesis.checkpoints import Checkpoint
-from genesis.connection import PASSING, Connection
+from genesis.connection import Connection
 from genesis.errors import FailedPreconditionError, JobFailedError, NotFoundError
 from genesis.events import Event, events_of, is_final, state_name
 from genesis.requests import shown
@@ -79,30 +75,13 @@ class Job:
             NotFoundError: the job does not exist.
             UnavailableError: the daemon was unavailable for longer than the timeout.
         """
-        pause, lost_since = 0.1, None
-        while True:
-            stream = None
-            try:
-                stream = self._connection.stream("WatchJob",
-                                                 self._connection.request("WatchJob", job_id=self.id, cursor=cursor))
-                for response in stream:
-                    pause, lost_since = 0.1, None
-                    cursor = max(cursor, response.cursor)
-                    self.message = response.job
-                    yield from events_of(response)
+        for response in self._connection.watch("WatchJob", cursor, timeout, job_id=self.id):
+            if response is None:
                 if self.ended:
                     return
-            except grpc.RpcError as error:
-                if error.code() not in PASSING:
-                    raise self._connection.error(error) from None
-                lost_since = lost_since or time.monotonic()
-                if time.monotonic() - lost_since > timeout:
-                    raise self._connection.error(error) from None
-            finally:
-                if stream is not None:
-                    stream.cancel()
-            time.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(2 * pause, 2.0)
+                continue
+            self.message = response.job
+            yield from events_of(response)
 
     def watch(self, *, progress: Optional[bool] = None, timeout: float = 600.0) -> "Job":
         """Waits until the job ends. Shows a progress bar if tqdm is installed, otherwise a line for each tenth of the steps.

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "server/base/io_threads.h"
+#include "server/ledger/event_log.h"
+#include "server/ledger/job_view.h"
+
+namespace genesis {
+
+// A reader of the events of all jobs. The methods are called on the thread of EventWatches, which
+// they may use for the store.
+class EventWatcher {
+ public:
+  virtual ~EventWatcher() = default;
+  // There may be new events.
+  virtual void OnEvents() = 0;
+  // Called once a second, with the jobs that changed since the previous call.
+  virtual void OnSecond(const std::vector<std::shared_ptr<const JobSnapshot>>& changed) = 0;
+  // The daemon stops: end now.
+  virtual void OnStop() = 0;
+};
+
+// The readers of the events of all jobs, of every transport. A commit only wakes a thread, which
+// then calls every reader, so the writer's time does not depend on their number.
+//
+// Owner: the daemon. Threads: any. Failure: none.
+class EventWatches {
+ public:
+  EventWatches(EventLog* log, const JobView* view);
+  ~EventWatches();
+
+  // Calls `try_answer` now, after new events and once a second, until it returns true. `last` is
+  // true when `timeout` is over or the daemon stops; it must then answer. RESOURCE_EXHAUSTED if the
+  // caller or all callers have too many open waits.
+  absl::Status Wait(const std::string& caller, absl::Duration timeout,
+                    std::function<bool(bool last)> try_answer);
+
+  // Calls the watcher from now on. After Stop, its OnStop is called at once.
+  void Add(const std::shared_ptr<EventWatcher>& watcher);
+  void Remove(const EventWatcher* watcher);
+  // Called a few times a second by one thread.
+  void Tend();
+  // Ends all watchers, and those added later.
+  void Stop();
+
+  const EventLog& log() const { return *log_; }
+  void Post(std::function<void()> task) { threads_.Post(std::move(task)); }
+
+ private:
+  class Waiting;
+
+  void Wake();
+  std::vector<std::shared_ptr<EventWatcher>> Current() const;
+  void Second();
+
+  EventLog* const log_;
+  const JobView* const view_;
+  std::atomic<bool> woken_ = false;
+  absl::Time next_second_ = absl::InfinitePast();  // Used by the thread of Tend.
+  int64_t seen_version_ = 0;                       // Used by the thread of `threads_`.
+  mutable absl::Mutex mutex_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<const EventWatcher*, std::weak_ptr<EventWatcher>> watchers_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, int> waits_of_ ABSL_GUARDED_BY(mutex_);  // Open waits of each caller.
+  int waits_ ABSL_GUARDED_BY(mutex_) = 0;
+  IoThreads threads_{1};  // Last, because its tasks use the members above.
+};
+
+}  // namespace genesis

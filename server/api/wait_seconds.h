@@ -1,0 +1,17 @@
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/text/field_error.h"
+
+namespace genesis {
+
+// Returns the wait_seconds of a request; INVALID_ARGUMENT if it is out of range.
+inline absl::StatusOr<absl::Duration> WaitOf(int seconds) {
+  constexpr int kMax = 300;
+  if (seconds >= 0 && seconds <= kMax) return absl::Seconds(seconds);
+  return ToStatus({{"wait_seconds", absl::StrCat(seconds), absl::StrCat("0 to ", kMax)}});
+}
+
+}  // namespace genesis

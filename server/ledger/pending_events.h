@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "genesis/training/v1/event.pb.h"
+#include "genesis/training/v1/job.pb.h"
+#include "server/ledger/event_hub.h"
+#include "server/store/job_store.h"
+
+namespace genesis {
+
+// The events and log lines that no transaction has written yet. Events are written with the next
+// one; lines may wait for it, so that none costs an fsync of its own.
+//
+// Owner: JobTable. Threads: the writer's. Failure: Write returns the store's status.
+class PendingEvents {
+ public:
+  void Add(training::v1::JobEvent event);
+  // Adds a line, which must be written within a second, or sooner if there are many.
+  void AddLine(training::v1::JobEvent line, absl::Time now);
+  // Drops those of a job that was removed.
+  void Drop(const std::string& job_id);
+
+  // Writes all within a transaction, sets their sequence numbers, and prunes older ones.
+  absl::Status Write(JobStore& store);
+  // Called after the transaction: returns those that were written, oldest first.
+  JobEvents Take();
+  // Called after a commit that wrote nothing.
+  void Settle() { settled_ = all_.size(); }
+  // Drops those added since the last commit.
+  void Undo();
+
+  bool empty() const { return all_.empty(); }
+  // Returns true if there are so many lines that they must be written now.
+  bool full() const;
+  // Returns when they must be written.
+  absl::Time due() const { return due_; }
+
+ private:
+  std::vector<std::shared_ptr<training::v1::JobEvent>> all_;
+  size_t settled_ = 0;  // The first of `all_` are lines left from earlier commits.
+  absl::Time due_ = absl::InfiniteFuture();
+};
+
+}  // namespace genesis

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "genesis/training/v1/event.pb.h"
+#include "genesis/training/v1/job.pb.h"
+#include "server/store/sqlite.h"
+
+// The queries of the events in jobs.db, on any connection. Each runs one statement, so it sees one
+// snapshot. Failure: the store's status.
+namespace genesis {
+
+// Returns the name of the field that is set in JobEvent.what, such as "state_changed"; "" if none.
+std::string EventKind(const training::v1::JobEvent& event);
+
+// The filter of a list of events. Empty strings and lists match all events.
+struct EventQuery {
+  std::string job_id = {};
+  std::string owner = {};
+  std::map<std::string, std::string> labels = {};  // An empty value matches any value.
+  std::vector<std::string> kinds = {};
+  std::vector<training::v1::JobState> states = {};  // After the event.
+  std::optional<absl::Time> since = {};
+};
+
+// Returns true if the event of a job with these labels matches; the filter of ReadEvents for events
+// in memory.
+bool Matches(const EventQuery& query, const training::v1::JobEvent& event,
+             const google::protobuf::Map<std::string, std::string>& labels);
+
+struct EventPage {
+  std::vector<training::v1::JobEvent> events = {};  // Oldest first.
+  int64_t cursor = 0;                               // All events up to this one were examined.
+  bool at_end = false;                              // There are no events after `cursor`.
+};
+// Returns at most `limit` matching events after `after`. Examines at most 10,000 events, so a page
+// may be empty before the end.
+absl::StatusOr<EventPage> ReadEvents(Database& database, const EventQuery& query, int64_t after,
+                                     int64_t limit);
+
+// Returns the last sequence number of all jobs, including deleted ones; 0 before the first event.
+absl::StatusOr<int64_t> ReadLastSequence(Database& database);
+
+// Returns the newest sequence number up to which events may be missing because a job, or `job_id`
+// if it is not empty, had too many; 0 if none is missing.
+absl::StatusOr<int64_t> ReadDroppedThrough(Database& database, const std::string& job_id);
+
+// Returns the kept log lines of a job as events, oldest first.
+absl::StatusOr<std::vector<training::v1::JobEvent>> ReadLogLines(Database& database,
+                                                                 const std::string& job_id);
+
+}  // namespace genesis
