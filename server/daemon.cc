@@ -81,10 +81,12 @@ void Daemon::AddReloadableParts() {
   using Commit = RuntimeConfig::Commit;
   security_.AddTo(config_);
   config_.AddPart([this](const Settings& next) -> absl::StatusOr<Commit> {
-    return [this, level = next.log.level, queue = next.queue.max_jobs,
+    return [this, level = next.log.level, queue = next.queue.max_jobs, quotas = next.quotas,
             watch = next.precision.failure_watch] {
       SetLogLevel(level);
       jobs_->admission().SetQueueLimit(queue);
+      jobs_->SetQuotas(quotas);
+      gate_->SetRequestRate(quotas.requests_per_second);
       jobs_->SetFailureWatch(watch);
     };
   });
@@ -205,8 +207,9 @@ std::optional<StartFailure> Daemon::StartJobs() {
   jobs_ = std::make_unique<JobManager>(
       JobManager::Options{settings_.datasets.root, settings_.checkpoints.dir,
                           settings_.compiled_dir(), settings_.workers.cuda_graphs, settings_.queue,
-                          settings_.scheduler, settings_.gate, settings_.precision,
-                          settings_.rehearsals, settings_.retention,
+                          settings_.quotas, settings_.auth.own_jobs_only, settings_.scheduler,
+                          settings_.gate, settings_.precision, settings_.rehearsals,
+                          settings_.retention,
                           [this](const training::v1::HistoryRow& row) { telemetry_->Note(row); },
                           &launchers_, settings_.launchers.poll_seconds},
       store_.get(), pool_.get(), &metrics_);
@@ -247,6 +250,7 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
   files_ = std::make_unique<CheckpointFiles>(std::move(files));
   backup_ = std::make_unique<StoreBackup>(settings_.data_dir);
   gate_ = std::make_unique<ApiGate>(security_.authenticator(), security_.audit(), &metrics_);
+  gate_->SetRequestRate(settings_.quotas.requests_per_second);
   watches_ = std::make_unique<EventWatches>(&jobs_->event_log(), &jobs_->view());
   api_ = std::make_unique<TrainingApi>(TrainingApi::Parts{
       jobs_.get(), pool_.get(), files_.get(), datasets_.get(), uploads_.get(), backup_.get(),
@@ -256,13 +260,13 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
                           files_.get(), &metrics_,  watches_.get()};
   training_service_ = std::make_unique<TrainingServiceImpl>(parts);
   http_api_ = std::make_unique<ApiRoutes>(parts);
-  export_ = std::make_unique<MetricsExport>(
-      MetricsExport::Parts{&metrics_, telemetry_->history(), [this] { return Info(); },
-                           [this] { return jobs_->queries().Stats().fp16_enabled_runtime(); },
-                           [this] { return RecentJobs(); },
-                           [this](const std::string& path, int status) {
-                             metrics_.Request("http", path, absl::StrCat(status));
-                           }});
+  export_ = std::make_unique<MetricsExport>(MetricsExport::Parts{
+      &metrics_, settings_.auth.own_jobs_only ? nullptr : telemetry_->history(),
+      [this] { return Info(); }, [this] { return jobs_->queries().Stats().fp16_enabled_runtime(); },
+      [this] { return RecentJobs(); },
+      [this](const std::string& path, int status) {
+        metrics_.Request("http", path, absl::StrCat(status));
+      }});
   reflection_ = std::make_unique<ReflectionService>(
       gate_.get(), std::vector<std::string>{kTrainingServiceName, kHealthServiceName});
   absl::StatusOr<std::unique_ptr<TrainingListener>> listener = TrainingListener::Start(
@@ -331,7 +335,8 @@ std::vector<training::v1::Job> Daemon::RecentJobs() const {
   JobQuery newest;
   newest.limit = kRecentJobs;
   std::vector<training::v1::Job> jobs;
-  absl::StatusOr<std::vector<StoredJob>> listed = jobs_->queries().List(newest);
+  if (settings_.auth.own_jobs_only) return jobs;  // The page needs no token.
+  absl::StatusOr<std::vector<StoredJob>> listed = jobs_->queries().List(Caller(), newest);
   if (!listed.ok()) {
     spdlog::error("the newest jobs cannot be read: {}", listed.status().ToString());
     return jobs;

@@ -39,6 +39,7 @@ struct TlsSettings {
 
 struct AuthSettings {
   std::string tokens_file;  // Empty disables tokens.
+  bool own_jobs_only = false;
 };
 
 struct AuditSettings {
@@ -122,6 +123,13 @@ struct QueueSettings {
   int max_jobs = 1000;
 };
 
+// Limits of each owner; 0 for none.
+struct QuotaSettings {
+  int queued_jobs = 0;
+  int slots = 0;
+  int requests_per_second = 0;
+};
+
 struct DrainSettings {
   int timeout_seconds = 20;
 };
@@ -172,6 +180,7 @@ struct Settings {
   HangSettings hang;
   SchedulerSettings scheduler;
   QueueSettings queue;
+  QuotaSettings quotas;
   DrainSettings drain;
   RetentionSettings retention;
   HistorySettings history;

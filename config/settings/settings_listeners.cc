@@ -51,7 +51,10 @@ std::vector<SettingRow> ListenerRows() {
             "Who may call, a line each, as genesisctl token prints it. Every call then needs a "
             "token or a client certificate. Read again when it has changed.",
             "a path; the file's mode is 0640 or narrower")
-      .Reloadable();
+      .Reloadable()
+      .Flag(
+          "own_jobs_only", &AuthSettings::own_jobs_only,
+          "Whether callers below admin see only their own jobs, checkpoints, events and history.");
   SettingGroup audit(
       "audit", [](auto& s) -> auto& { return s.audit; });
   audit.Path("file", &AuditSettings::file, "<data_dir>/log/audit.log",

@@ -93,13 +93,27 @@ std::vector<SettingRow> WorkerRows() {
       .Number("max_jobs", &QueueSettings::max_jobs, {1, 1000000}, "jobs",
               "Jobs that may be QUEUED at once; a further one is refused with RESOURCE_EXHAUSTED.")
       .Reloadable();
+  SettingGroup quotas(
+      "quotas", [](auto& s) -> auto& { return s.quotas; });
+  quotas
+      .Number("queued_jobs", &QuotaSettings::queued_jobs, {0, 1000000}, "jobs",
+              "Jobs of one owner that may be QUEUED at once; a further one is refused with "
+              "RESOURCE_EXHAUSTED. 0: no limit.")
+      .Reloadable()
+      .Number("slots", &QuotaSettings::slots, {0, 1000000}, "slots",
+              "Slots that the jobs of one owner may hold at once; further jobs wait. 0: no limit.")
+      .Reloadable()
+      .Number("requests_per_second", &QuotaSettings::requests_per_second, {0, 1000000}, "requests",
+              "Calls that one caller below admin may begin each second, on average over ten "
+              "seconds; a further one is refused with RESOURCE_EXHAUSTED. 0: no limit.")
+      .Reloadable();
   SettingGroup drain(
       "drain", [](auto& s) -> auto& { return s.drain; });
   drain
       .Number("timeout_seconds", &DrainSettings::timeout_seconds, {0, kHour}, "seconds",
               "Time that running jobs have for a checkpoint when the daemon stops.")
       .Reloadable();
-  return RowsOf(workers, hang, scheduler, queue, drain);
+  return RowsOf(workers, hang, scheduler, queue, quotas, drain);
 }
 
 }  // namespace genesis

@@ -1,6 +1,7 @@
 #include "server/api/api_gate.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/steady_time.h"
 
 namespace genesis {
 
@@ -15,6 +16,11 @@ absl::Status ApiGate::Admit(const MethodRow& method, const Credentials& credenti
   return absl::PermissionDeniedError(absl::StrCat(
       method.name, " needs the role ", RoleName(method.role), "; \"", found->name, "\" has ",
       RoleName(found->role), ": call as another, or ask an admin for more"));
+}
+
+absl::Status ApiGate::Count(const Caller& caller) const {
+  const bool limited = caller.role == Role::kViewer || caller.role == Role::kSubmitter;
+  return limited ? rate_.Take(caller.name, SteadyNow()) : absl::OkStatus();
 }
 
 void ApiGate::Tend() {

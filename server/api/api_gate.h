@@ -13,6 +13,7 @@
 #include "server/api/open_watches.h"
 #include "server/auth/audit_log.h"
 #include "server/auth/caller.h"
+#include "server/auth/request_rate.h"
 #include "server/base/io_threads.h"
 
 namespace genesis {
@@ -36,6 +37,12 @@ class ApiGate {
   void Done(const MethodRow& method, const std::string& protocol, const Caller& caller,
             const std::string& subject, const absl::Status& status) const;
 
+  // Counts a call that was admitted. RESOURCE_EXHAUSTED if its caller makes too many; admins and
+  // workers may make any number.
+  absl::Status Count(const Caller& caller) const;
+  // Sets the calls per second of each caller; 0 for no limit.
+  void SetRequestRate(int per_second) { rate_.Set(per_second); }
+
   // Returns the generation of the rules that Admit applies.
   uint64_t generation() const { return authenticator_->generation(); }
   OpenWatches& watches() const { return watches_; }
@@ -50,6 +57,7 @@ class ApiGate {
   AuditLog* const audit_;
   Metrics* const metrics_;
   uint64_t tended_ = 0;  // The last generation seen by Tend.
+  mutable RequestRate rate_;
   mutable OpenWatches watches_;
   mutable IoThreads threads_{1};  // Last, because its tasks use the members above.
 };
@@ -66,6 +74,7 @@ class ApiCall {
         credentials_(credentials),
         generation_(std::make_shared<std::atomic<uint64_t>>(gate->generation())) {
     admission_ = gate->Admit(method, credentials, &caller_);
+    if (admission_.ok()) admission_ = gate->Count(caller_);
   }
 
   // OK if the caller may make the call; otherwise the status with which the call must end.

@@ -35,9 +35,11 @@ absl::StatusOr<std::string> LogOf(const JobView& view, const std::string& job_id
 
 }  // namespace
 
-void TrainingApi::ListArtifacts(const Caller&, const training::v1::ListArtifactsRequest& request,
+void TrainingApi::ListArtifacts(const Caller& caller,
+                                const training::v1::ListArtifactsRequest& request,
                                 const Callback<training::v1::ListArtifactsResponse>& callback) {
-  const absl::StatusOr<training::v1::Job> job = parts_.jobs->queries().Get(request.job_id());
+  const absl::StatusOr<training::v1::Job> job =
+      parts_.jobs->queries().Get(caller, request.job_id());
   if (!job.ok()) return callback(job.status());
   parts_.files->Post([parts = parts_, request, callback] {
     const absl::StatusOr<std::string> log = LogOf(parts.jobs->view(), request.job_id());
@@ -55,7 +57,7 @@ void TrainingApi::ListArtifacts(const Caller&, const training::v1::ListArtifacts
   });
 }
 
-void TrainingApi::ReadArtifact(const Caller&, const ReadArtifactRequest& request,
+void TrainingApi::ReadArtifact(const Caller& caller, const ReadArtifactRequest& request,
                                const Callback<training::v1::ReadArtifactResponse>& callback) {
   std::vector<FieldError> faults;
   if (request.offset() < 0) {
@@ -66,7 +68,8 @@ void TrainingApi::ReadArtifact(const Caller&, const ReadArtifactRequest& request
                       absl::StrCat("1 to ", kMaxPiece, ", or 0 for ", kMaxPiece)});
   }
   if (!faults.empty()) return callback(ToStatus(faults));
-  const absl::StatusOr<training::v1::Job> job = parts_.jobs->queries().Get(request.job_id());
+  const absl::StatusOr<training::v1::Job> job =
+      parts_.jobs->queries().Get(caller, request.job_id());
   if (!job.ok()) return callback(job.status());
   parts_.files->Post([parts = parts_, request, callback] {
     if (request.name() != kLog) {

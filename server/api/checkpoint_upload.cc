@@ -10,7 +10,7 @@
 namespace genesis {
 
 absl::Status CheckpointUpload::Begin(const CheckpointImport::Announced& announced) {
-  if (jobs_->queries().GetCheckpoint(announced.id).ok()) {
+  if (jobs_->queries().GetCheckpoint(Caller(), announced.id).ok()) {
     return absl::AlreadyExistsError(
         absl::StrCat("checkpoint ", QuoteValue(announced.id), " exists; choose another id"));
   }
@@ -30,12 +30,14 @@ void CheckpointUpload::Write(std::string content, std::function<void(const absl:
 }
 
 void CheckpointUpload::Finish(const Callback<training::v1::Checkpoint>& first) {
-  files_->PostLong([jobs = jobs_, files = files_, import = import_, callback = AnswerOnce(first)] {
-    const absl::StatusOr<training::v1::Checkpoint> published = import->Publish();
+  files_->PostLong([jobs = jobs_, files = files_, owner = owner_, import = import_,
+                    callback = AnswerOnce(first)] {
+    absl::StatusOr<training::v1::Checkpoint> published = import->Publish();
     if (!published.ok()) {
       import->End();
       return callback(published.status());
     }
+    published->set_owner(owner);
     jobs->checkpoints().Record(
         *published,
         [files, import, callback](const absl::StatusOr<training::v1::Checkpoint>& recorded) {

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "server/base/callback.h"
@@ -18,7 +19,9 @@ namespace genesis {
 // after the owner is gone. Failure: the statuses that the proto documents for ImportCheckpoint.
 class CheckpointUpload {
  public:
-  CheckpointUpload(JobManager* jobs, CheckpointFiles* files) : jobs_(jobs), files_(files) {}
+  // The checkpoint will belong to `owner`.
+  CheckpointUpload(JobManager* jobs, CheckpointFiles* files, std::string owner)
+      : jobs_(jobs), files_(files), owner_(std::move(owner)) {}
 
   bool begun() const { return import_ != nullptr; }
   absl::Status Begin(const CheckpointImport::Announced& announced);
@@ -28,6 +31,7 @@ class CheckpointUpload {
  private:
   JobManager* const jobs_;
   CheckpointFiles* const files_;
+  const std::string owner_;
   std::shared_ptr<CheckpointImport> import_;
 };
 

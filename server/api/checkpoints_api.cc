@@ -60,26 +60,27 @@ void KeepUnderName(JobManager* jobs, CheckpointFiles* files, const CheckpointReq
 
 }  // namespace
 
-void TrainingApi::Checkpoint(const Caller&, const CheckpointRequest& request,
+void TrainingApi::Checkpoint(const Caller& caller, const CheckpointRequest& request,
                              const Callback<training::v1::CheckpointResponse>& callback) {
   const Callback<training::v1::Checkpoint> done = AnswerWithCheckpoint(callback);
-  if (request.name().empty()) return parts_.jobs->checkpoints().Take(request.job_id(), done);
+  if (request.name().empty())
+    return parts_.jobs->checkpoints().Take(caller, request.job_id(), done);
   std::string fault = CheckpointIdFault(request.name());
   if (fault.empty() && request.name().size() > kLongestName) fault = "at most 63 letters";
   if (!fault.empty()) return callback(ToStatus({{"name", QuoteValue(request.name()), fault}}));
-  if (parts_.jobs->queries().Get(request.job_id()).ok() &&
-      parts_.jobs->queries().GetCheckpoint(NamedId(request)).ok()) {
+  if (parts_.jobs->queries().Get(caller, request.job_id()).ok() &&
+      parts_.jobs->queries().GetCheckpoint(caller, NamedId(request)).ok()) {
     return callback(NameTaken(request));
   }
-  parts_.jobs->checkpoints().Take(
-      request.job_id(), [jobs = parts_.jobs, files = parts_.files, request,
-                         done](const absl::StatusOr<training::v1::Checkpoint>& checkpoint) {
-        if (!checkpoint.ok()) return done(checkpoint);
-        KeepUnderName(jobs, files, request, *checkpoint, done);
-      });
+  parts_.jobs->checkpoints().Take(caller, request.job_id(),
+                                  [jobs = parts_.jobs, files = parts_.files, request, done](
+                                      const absl::StatusOr<training::v1::Checkpoint>& checkpoint) {
+                                    if (!checkpoint.ok()) return done(checkpoint);
+                                    KeepUnderName(jobs, files, request, *checkpoint, done);
+                                  });
 }
 
-void TrainingApi::ListCheckpoints(const Caller&,
+void TrainingApi::ListCheckpoints(const Caller& caller,
                                   const training::v1::ListCheckpointsRequest& request,
                                   const Callback<training::v1::ListCheckpointsResponse>& callback) {
   const absl::StatusOr<int> page_size = PageSize(request.page_size());
@@ -90,13 +91,19 @@ void TrainingApi::ListCheckpoints(const Caller&,
     if (!keys.ok()) return callback(keys.status());
     before = (*keys)[0];
   }
+  const absl::Status sees_all = parts_.jobs->queries().CheckSeesAll(caller);
+  if (!sees_all.ok()) {
+    if (request.job_id().empty()) return callback(sees_all);
+    const absl::Status seen = parts_.jobs->queries().Get(caller, request.job_id()).status();
+    if (!seen.ok()) return callback(seen);
+  }
   // One extra row shows whether there is a next page.
   absl::StatusOr<std::vector<StoredCheckpoint>> checkpoints =
       parts_.jobs->view().Checkpoints(request.job_id(), before, *page_size + 1);
   if (!checkpoints.ok()) return callback(checkpoints.status());
   // Checkpoints of a deleted job are still listed.
   if (checkpoints->empty() && !request.job_id().empty() && before == 0) {
-    const absl::Status known = parts_.jobs->queries().Get(request.job_id()).status();
+    const absl::Status known = parts_.jobs->queries().Get(caller, request.job_id()).status();
     if (!known.ok()) return callback(known);
   }
   training::v1::ListCheckpointsResponse response;
@@ -110,10 +117,11 @@ void TrainingApi::ListCheckpoints(const Caller&,
   callback(response);
 }
 
-void TrainingApi::GetCheckpoint(const Caller&, const training::v1::GetCheckpointRequest& request,
+void TrainingApi::GetCheckpoint(const Caller& caller,
+                                const training::v1::GetCheckpointRequest& request,
                                 const Callback<training::v1::GetCheckpointResponse>& callback) {
   const absl::StatusOr<training::v1::Checkpoint> checkpoint =
-      parts_.jobs->queries().GetCheckpoint(request.checkpoint_id());
+      parts_.jobs->queries().GetCheckpoint(caller, request.checkpoint_id());
   if (!checkpoint.ok()) return callback(checkpoint.status());
   training::v1::GetCheckpointResponse response;
   *response.mutable_checkpoint() = *checkpoint;
@@ -122,10 +130,10 @@ void TrainingApi::GetCheckpoint(const Caller&, const training::v1::GetCheckpoint
 
 // The record is removed first, so that no client receives a file about to be removed.
 void TrainingApi::DeleteCheckpoint(
-    const Caller&, const training::v1::DeleteCheckpointRequest& request,
+    const Caller& caller, const training::v1::DeleteCheckpointRequest& request,
     const Callback<training::v1::DeleteCheckpointResponse>& callback) {
   parts_.jobs->checkpoints().Forget(
-      request.checkpoint_id(),
+      caller, request.checkpoint_id(),
       [files = parts_.files, callback](const absl::StatusOr<training::v1::Checkpoint>& forgotten) {
         if (!forgotten.ok()) return callback(forgotten.status());
         files->Post([files, checkpoint = *forgotten, callback] {

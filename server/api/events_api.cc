@@ -55,6 +55,8 @@ void TrainingApi::ListEvents(const Caller& caller, const ListEventsRequest& requ
                              const Callback<ListEventsResponse>& callback) {
   absl::StatusOr<ParsedFilter> filter = ReadFilter(request.filter());
   if (!filter.ok()) return callback(filter.status());
+  const absl::Status limited = parts_.jobs->queries().LimitOwner(caller, filter->events.owner);
+  if (!limited.ok()) return callback(limited);
   const absl::StatusOr<int> size = PageSize(request.page_size());
   if (!size.ok()) return callback(size.status());
   const absl::StatusOr<absl::Duration> wait = WaitOf(request.wait_seconds());

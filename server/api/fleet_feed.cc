@@ -19,6 +19,8 @@ constexpr int kMaxEmptyPages = 16;
 absl::Status FleetFeed::Watch() {
   absl::StatusOr<ParsedFilter> filter = ReadFilter(request_.filter());
   if (!filter.ok()) return filter.status();
+  const absl::Status limited = jobs_->queries().LimitOwner(call_.caller(), filter->events.owner);
+  if (!limited.ok()) return limited;
   const int64_t newest = jobs_->view().LastSequence();
   if (absl::Status status = CheckCursor(request_.cursor(), newest, -1); !status.ok()) return status;
   const absl::Status opened =

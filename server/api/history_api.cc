@@ -14,7 +14,7 @@ namespace genesis {
 
 using google::protobuf::util::TimeUtil;
 
-void TrainingApi::GetHistory(const Caller&, const training::v1::GetHistoryRequest& request,
+void TrainingApi::GetHistory(const Caller& caller, const training::v1::GetHistoryRequest& request,
                              const Callback<training::v1::GetHistoryResponse>& callback) {
   const absl::StatusOr<int> size = PageSize(request.page_size());
   if (!size.ok()) return callback(size.status());
@@ -29,10 +29,12 @@ void TrainingApi::GetHistory(const Caller&, const training::v1::GetHistoryReques
     }
     query.since = FromTimestamp(request.since());
   }
+  const absl::Status sees_all = parts_.jobs->queries().CheckSeesAll(caller);
+  if (!sees_all.ok() && request.job_id().empty()) return callback(sees_all);
   // Exclude rows of an earlier job with the same ID that has been deleted.
-  if (const auto job = parts_.jobs->queries().Get(request.job_id()); job.ok()) {
-    query.since = std::max(query.since, FromTimestamp(job->create_time()));
-  }
+  const auto job = parts_.jobs->queries().Get(caller, request.job_id());
+  if (job.ok()) query.since = std::max(query.since, FromTimestamp(job->create_time()));
+  if (!job.ok() && !sees_all.ok()) return callback(job.status());
   if (!request.page_token().empty()) {
     const auto keys = ReadPageKeys<2>(request);
     if (!keys.ok()) return callback(keys.status());

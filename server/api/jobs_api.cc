@@ -83,28 +83,30 @@ void TrainingApi::GetJob(const Caller& caller, const training::v1::GetJobRequest
                          const Callback<training::v1::GetJobResponse>& callback) {
   const absl::StatusOr<absl::Duration> wait = WaitOf(request.wait_seconds());
   if (!wait.ok()) return callback(wait.status());
-  const auto answer = [jobs = parts_.jobs, id = request.job_id(),
+  const auto answer = [jobs = parts_.jobs, caller, id = request.job_id(),
                        respond = AnswerWithJob(callback)](bool last) {
     if (!last) {
       const auto now = jobs->view().Snapshot(id);
       if (now.ok() && *now != nullptr && !IsFinal((*now)->job.state())) return false;
     }
-    respond(jobs->queries().Get(id));
+    respond(jobs->queries().Get(caller, id));
     return true;
   };
-  if (answer(*wait == absl::ZeroDuration())) return;
+  // The caller does not wait for a job that does not exist.
+  const bool exists = parts_.jobs->queries().Get(caller, request.job_id()).ok();
+  if (answer(!exists || *wait == absl::ZeroDuration())) return;
   const absl::Status waiting = parts_.watches->Wait(caller.name, *wait, answer);
   if (!waiting.ok()) callback(waiting);
 }
 
-void TrainingApi::ListJobs(const Caller&, const training::v1::ListJobsRequest& request,
+void TrainingApi::ListJobs(const Caller& caller, const training::v1::ListJobsRequest& request,
                            const Callback<training::v1::ListJobsResponse>& callback) {
   absl::StatusOr<JobQuery> query = QueryOf(request);
   if (!query.ok()) return callback(query.status());
   // Read before the jobs, so that the page reflects all events up to it.
   const int64_t cursor = parts_.jobs->view().LastSequence();
   const int64_t page_size = query->limit++;  // One extra row shows whether there is a next page.
-  absl::StatusOr<std::vector<StoredJob>> jobs = parts_.jobs->queries().List(*query);
+  absl::StatusOr<std::vector<StoredJob>> jobs = parts_.jobs->queries().List(caller, *query);
   if (!jobs.ok()) return callback(jobs.status());
   training::v1::ListJobsResponse response;
   response.set_cursor(cursor);
@@ -119,42 +121,43 @@ void TrainingApi::ListJobs(const Caller&, const training::v1::ListJobsRequest& r
   callback(response);
 }
 
-void TrainingApi::PauseJob(const Caller&, const training::v1::PauseJobRequest& request,
+void TrainingApi::PauseJob(const Caller& caller, const training::v1::PauseJobRequest& request,
                            const Callback<training::v1::PauseJobResponse>& callback) {
-  parts_.jobs->requests().Pause(request.job_id(), AnswerWithJob(callback));
+  parts_.jobs->requests().Pause(caller, request.job_id(), AnswerWithJob(callback));
 }
 
-void TrainingApi::ResumeJob(const Caller&, const training::v1::ResumeJobRequest& request,
+void TrainingApi::ResumeJob(const Caller& caller, const training::v1::ResumeJobRequest& request,
                             const Callback<training::v1::ResumeJobResponse>& callback) {
-  parts_.jobs->requests().Resume(request.job_id(), AnswerWithJob(callback));
+  parts_.jobs->requests().Resume(caller, request.job_id(), AnswerWithJob(callback));
 }
 
-void TrainingApi::UpdateJob(const Caller&, const training::v1::UpdateJobRequest& request,
+void TrainingApi::UpdateJob(const Caller& caller, const training::v1::UpdateJobRequest& request,
                             const Callback<training::v1::UpdateJobResponse>& callback) {
-  parts_.jobs->requests().Update(request, AnswerWithJob(callback));
+  parts_.jobs->requests().Update(caller, request, AnswerWithJob(callback));
 }
 
 // The records are removed first, so that no client receives a file about to be removed.
-void TrainingApi::DeleteJob(const Caller&, const training::v1::DeleteJobRequest& request,
+void TrainingApi::DeleteJob(const Caller& caller, const training::v1::DeleteJobRequest& request,
                             const Callback<training::v1::DeleteJobResponse>& callback) {
   using Removed = absl::StatusOr<std::vector<training::v1::Checkpoint>>;
-  parts_.jobs->requests().Delete(request, [files = parts_.files, callback](const Removed& removed) {
-    if (!removed.ok()) return callback(removed.status());
-    files->Post([files, checkpoints = *removed, callback] {
-      training::v1::DeleteJobResponse response;
-      for (const training::v1::Checkpoint& checkpoint : checkpoints) {
-        const absl::Status gone = files->Remove(checkpoint);
-        if (!gone.ok()) return callback(gone);
-        response.set_deleted_checkpoints(response.deleted_checkpoints() + 1);
-      }
-      callback(response);
-    });
-  });
+  parts_.jobs->requests().Delete(
+      caller, request, [files = parts_.files, callback](const Removed& removed) {
+        if (!removed.ok()) return callback(removed.status());
+        files->Post([files, checkpoints = *removed, callback] {
+          training::v1::DeleteJobResponse response;
+          for (const training::v1::Checkpoint& checkpoint : checkpoints) {
+            const absl::Status gone = files->Remove(checkpoint);
+            if (!gone.ok()) return callback(gone);
+            response.set_deleted_checkpoints(response.deleted_checkpoints() + 1);
+          }
+          callback(response);
+        });
+      });
 }
 
-void TrainingApi::CancelJob(const Caller&, const training::v1::CancelJobRequest& request,
+void TrainingApi::CancelJob(const Caller& caller, const training::v1::CancelJobRequest& request,
                             const Callback<training::v1::CancelJobResponse>& callback) {
-  parts_.jobs->requests().Cancel(request.job_id(), request.now(), AnswerWithJob(callback));
+  parts_.jobs->requests().Cancel(caller, request.job_id(), request.now(), AnswerWithJob(callback));
 }
 
 }  // namespace genesis

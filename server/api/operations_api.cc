@@ -3,9 +3,9 @@
 
 namespace genesis {
 
-void TrainingApi::Stats(const Caller&, const training::v1::StatsRequest& request,
+void TrainingApi::Stats(const Caller& caller, const training::v1::StatsRequest& request,
                         const Callback<training::v1::StatsResponse>& callback) {
-  callback(parts_.jobs->queries().Stats(request));
+  callback(parts_.jobs->queries().Stats(caller, request));
 }
 
 void TrainingApi::GetPrecisionPolicy(

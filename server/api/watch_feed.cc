@@ -32,7 +32,7 @@ absl::Status WatchFeed::Watch() {
     // A client that requests only future events needs nothing from the store.
     behind_ = request_.cursor() != -1;
   }
-  return jobs_->queries().Watch(job_id_, shared_from_this());
+  return jobs_->queries().Watch(call_.caller(), job_id_, shared_from_this());
 }
 
 void WatchFeed::Detach() {

@@ -15,6 +15,7 @@
 #include "config/job/job_paths.h"
 #include "config/job/job_sections.h"
 #include "config/job/job_spec.h"
+#include "server/auth/ownership.h"
 #include "server/jobs/job_errors.h"
 #include "server/ledger/job_state.h"
 #include "spdlog/spdlog.h"
@@ -109,6 +110,8 @@ absl::Status Admission::CheckSpec(const Submission& submission) const {
     }
     return submission.missing.empty() ? absl::OkStatus() : ToStatus(submission.missing);
   }
+  const absl::Status quota = dispatcher_.quotas().CheckRanks(spec.distributed().ranks());
+  if (!quota.ok()) return quota;
   const int slots = workers_->slots();
   if (spec.distributed().ranks() > std::max(slots, 1) && !workers_->takes_remote()) {
     return ToStatus(
@@ -125,6 +128,19 @@ absl::Status Admission::CheckSpec(const Submission& submission) const {
   return submission.missing.empty() ? absl::OkStatus() : ToStatus(submission.missing);
 }
 
+std::string Admission::OwnerOf(const Submission& submission) {
+  const std::string& named = submission.request.spec().scheduling().owner();
+  return named.empty() ? submission.caller.name : named;
+}
+
+absl::Status Admission::CheckOwnerOf(const Submission& submission) {
+  const Caller& caller = submission.caller;
+  if (caller.role == Role::kAdmin || OwnerOf(submission) == caller.name) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat(
+      "scheduling.owner is ", QuoteValue(OwnerOf(submission)),
+      "; accepted: ", QuoteValue(caller.name), ", the caller, or none; an admin may name another"));
+}
+
 absl::StatusOr<Job> Admission::NewJob(const Submission& submission) const {
   const TrainRequest& request = submission.request;
   absl::Status checked = CheckSpec(submission);
@@ -138,7 +154,7 @@ absl::StatusOr<Job> Admission::NewJob(const Submission& submission) const {
   const training::v1::SchedulingSpec& scheduling = job.spec().scheduling();
   job.set_priority(scheduling.priority());
   *job.mutable_labels() = scheduling.labels();
-  job.set_owner(scheduling.owner().empty() ? submission.caller.name : scheduling.owner());
+  job.set_owner(OwnerOf(submission));
   job.set_request_id(request.request_id());
   return job;
 }
@@ -147,11 +163,19 @@ absl::StatusOr<Job> Admission::Accept(const Submission& submission) {
   const TrainRequest& request = submission.request;
   absl::Status named = CheckNames(request);
   if (!named.ok()) return named;
+  if (absl::Status owned = CheckOwnerOf(submission); !owned.ok()) return owned;
   if (const Job* existing = FindSame(request)) {
     if (!request.job_id().empty() && existing->id() != request.job_id()) {
       return absl::AlreadyExistsError(absl::StrCat(
           "request_id ", QuoteValue(request.request_id()), " is that of job \"", existing->id(),
           "\", and job_id is \"", request.job_id(), "\"; choose another request_id"));
+    }
+    const std::string owner = OwnerOf(submission);
+    if (owner != existing->owner() && submission.caller.role != Role::kAdmin) {
+      return absl::AlreadyExistsError(absl::StrCat(
+          existing->id() == request.job_id() ? "job_id " : "request_id ",
+          QuoteValue(existing->id() == request.job_id() ? request.job_id() : request.request_id()),
+          " is taken by a job of another owner; choose another"));
     }
     const JobSpec spec = WithDefaults(request.spec(), options_.precision.loss_scale);
     if (MessageDifferencer::Equals(spec, existing->spec())) return *existing;
@@ -163,7 +187,10 @@ absl::StatusOr<Job> Admission::Accept(const Submission& submission) {
     return absl::UnavailableError("the daemon is draining; try again when it has started anew");
   }
   const std::string& start = request.spec().start_from_checkpoint();
-  if (!start.empty() && !table_.FindCheckpoint(start)) {
+  const std::optional<training::v1::Checkpoint> weights =
+      start.empty() ? std::nullopt : table_.FindCheckpoint(start);
+  const Visibility visibility(options_.own_jobs_only);
+  if (!start.empty() && !(weights && visibility.Sees(submission.caller, weights->owner()))) {
     return absl::NotFoundError(absl::StrCat("start_from_checkpoint: there is no checkpoint ",
                                             QuoteValue(start),
                                             "; `genesisctl checkpoints` lists them"));
@@ -176,7 +203,7 @@ absl::StatusOr<Job> Admission::Accept(const Submission& submission) {
   }
   absl::StatusOr<Job> job = NewJob(submission);
   if (!job.ok() || request.validate_only()) return job;
-  const absl::Status room = CheckQueue();
+  const absl::Status room = CheckQueue(job->owner());
   if (!room.ok()) return room;
   table_.Insert(*job);
   training::v1::JobEvent accepted;
@@ -191,10 +218,10 @@ absl::StatusOr<Job> Admission::Accept(const Submission& submission) {
   return job;
 }
 
-absl::Status Admission::CheckQueue() const {
+absl::Status Admission::CheckQueue(const std::string& owner) const {
   const int queued = table_.CountIn(training::v1::JOB_STATE_QUEUED);
   const int limit = queue_limit_;
-  if (queued < limit) return absl::OkStatus();
+  if (queued < limit) return dispatcher_.quotas().CheckQueued(table_, owner);
   return absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", queued,
                                                    " jobs wait and queue.max_jobs is ", limit,
                                                    "; try again when one has started"));

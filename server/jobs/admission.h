@@ -39,13 +39,17 @@ class Admission {
              const Callback<training::v1::Job>& callback);
   // Sets the maximum number of QUEUED jobs.
   void SetQueueLimit(int jobs) { queue_limit_ = jobs; }
-  // Returns RESOURCE_EXHAUSTED if the queue is full.
-  absl::Status CheckQueue() const;
+  // Returns RESOURCE_EXHAUSTED if the queue, or the owner's part of it, is full.
+  absl::Status CheckQueue(const std::string& owner) const;
 
  private:
   using Job = training::v1::Job;
 
   absl::StatusOr<Job> Accept(const Submission& submission);
+  // Returns the owner of the job: the one that the request names, otherwise the caller.
+  static std::string OwnerOf(const Submission& submission);
+  // Returns PERMISSION_DENIED if the caller may not submit for that owner.
+  static absl::Status CheckOwnerOf(const Submission& submission);
   absl::StatusOr<Job> NewJob(const Submission& submission) const;
   absl::Status CheckSpec(const Submission& submission) const;
   static absl::Status CheckNames(const training::v1::TrainRequest& request);

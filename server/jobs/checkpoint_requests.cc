@@ -8,23 +8,33 @@
 #include "base/text/enum_names.h"
 #include "base/text/field_error.h"
 #include "genesis/training/v1/worker_service.pb.h"
+#include "server/auth/ownership.h"
 #include "server/jobs/job_errors.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
 
-void CheckpointRequests::Take(const std::string& job_id,
+namespace {
+
+// Returns why the caller gets no checkpoint of the job, which may be null.
+absl::Status Refusal(const Caller& caller, const std::string& job_id,
+                     const training::v1::Job* job) {
+  if (job == nullptr) return NoSuchJob(job_id);
+  const std::string what = absl::StrCat("job \"", job_id, "\"");
+  if (absl::Status allowed = CheckOwner(caller, job->owner(), what); !allowed.ok()) return allowed;
+  if (job->state() == training::v1::JOB_STATE_RUNNING) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(what, " is ", ShortEnumName(job->state()),
+                                                    "; only a RUNNING job can be checkpointed"));
+}
+
+}  // namespace
+
+void CheckpointRequests::Take(const Caller& caller, const std::string& job_id,
                               const Callback<training::v1::Checkpoint>& callback) {
-  writer_.Post({[this, job_id, callback] {
+  writer_.Post({[this, caller, job_id, callback] {
                   const training::v1::Job* job = table_.Find(job_id);
-                  if (job == nullptr) {
-                    table_.Announce([callback, job_id] { callback(NoSuchJob(job_id)); });
-                    return;
-                  }
-                  if (job->state() != training::v1::JOB_STATE_RUNNING) {
-                    const absl::Status status = absl::FailedPreconditionError(
-                        absl::StrCat("job \"", job_id, "\" is ", ShortEnumName(job->state()),
-                                     "; only a RUNNING job can be checkpointed"));
+                  const absl::Status status = Refusal(caller, job_id, job);
+                  if (!status.ok()) {
                     table_.Announce([callback, status] { callback(status); });
                     return;
                   }
@@ -83,15 +93,23 @@ void CheckpointRequests::Record(const training::v1::Checkpoint& checkpoint,
       callback);
 }
 
-void CheckpointRequests::Forget(const std::string& id,
+void CheckpointRequests::Forget(const Caller& caller, const std::string& id,
                                 const Callback<training::v1::Checkpoint>& callback) {
-  writer_.Ask<training::v1::Checkpoint>([this, id] { return ForgetNow(id); }, callback);
+  writer_.Ask<training::v1::Checkpoint>([this, caller, id] { return ForgetNow(caller, id); },
+                                        callback);
 }
 
-absl::StatusOr<training::v1::Checkpoint> CheckpointRequests::ForgetNow(const std::string& id) {
+absl::StatusOr<training::v1::Checkpoint> CheckpointRequests::ForgetNow(const Caller& caller,
+                                                                       const std::string& id) {
   const std::optional<training::v1::Checkpoint> found = table_.FindCheckpoint(id);
   if (!found) return NoSuchCheckpoint(id);
   const training::v1::Checkpoint& checkpoint = *found;
+  // Records of earlier versions have no owner; theirs is that of the job, if it is still known.
+  const training::v1::Job* const writer = table_.Find(checkpoint.job_id());
+  const std::string owner =
+      checkpoint.owner().empty() && writer != nullptr ? writer->owner() : checkpoint.owner();
+  const absl::Status allowed = CheckOwner(caller, owner, absl::StrCat("checkpoint \"", id, "\""));
+  if (!allowed.ok()) return allowed;
   const std::string needed_by = NeededBy(checkpoint);
   if (!needed_by.empty()) {
     return absl::FailedPreconditionError(

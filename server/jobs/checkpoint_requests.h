@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "genesis/training/v1/job.pb.h"
+#include "server/auth/caller.h"
 #include "server/base/callback.h"
 #include "server/ledger/job_ledger.h"
 #include "server/workers/workers.h"
@@ -21,14 +22,16 @@ class CheckpointRequests {
       : table_(ledger->table()), writer_(ledger->writer()), workers_(workers) {}
 
   // Runs the callback when the checkpoint is durable. FAILED_PRECONDITION unless the job is
-  // RUNNING.
-  void Take(const std::string& job_id, const Callback<training::v1::Checkpoint>& callback);
+  // RUNNING; PERMISSION_DENIED unless the caller owns the job or is an admin.
+  void Take(const Caller& caller, const std::string& job_id,
+            const Callback<training::v1::Checkpoint>& callback);
   // Records a checkpoint that a user named or imported.
   void Record(const training::v1::Checkpoint& checkpoint,
               const Callback<training::v1::Checkpoint>& callback);
-  // Removes the record and passes it to the callback; the caller removes the file. NOT_FOUND, or
-  // FAILED_PRECONDITION if an unfinished job may need it.
-  void Forget(const std::string& id, const Callback<training::v1::Checkpoint>& callback);
+  // Removes the record and passes it to the callback, which removes the file. NOT_FOUND;
+  // FAILED_PRECONDITION if an unfinished job may need it; PERMISSION_DENIED as Take.
+  void Forget(const Caller& caller, const std::string& id,
+              const Callback<training::v1::Checkpoint>& callback);
 
   // Returns the ID of an unfinished job that may need the checkpoint; "" if there is none.
   std::string NeededBy(const training::v1::Checkpoint& checkpoint) const;
@@ -50,7 +53,7 @@ class CheckpointRequests {
     int64_t least_step = 0;  // Step of the job at the request.
   };
 
-  absl::StatusOr<training::v1::Checkpoint> ForgetNow(const std::string& id);
+  absl::StatusOr<training::v1::Checkpoint> ForgetNow(const Caller& caller, const std::string& id);
 
   JobTable& table_;
   Writer& writer_;

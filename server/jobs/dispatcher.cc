@@ -115,7 +115,8 @@ std::vector<std::string> Dispatcher::QueueInOrder() const {
     if (IsSubmitted(job.spec())) continue;
     waiting.push_back({id, job.priority(), job.owner(), ordinal++, RanksOf(job)});
   }
-  return QueueOrder(waiting, HoldingJobs(), usage_, clock_.Steady());
+  const std::vector<HoldingJob> holding = HoldingJobs();
+  return quotas_.Startable(QueueOrder(waiting, holding, usage_, clock_.Steady()), waiting, holding);
 }
 
 int64_t Dispatcher::MemoryOf(const training::v1::JobSpec& spec) const {

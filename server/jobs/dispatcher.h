@@ -11,6 +11,7 @@
 #include "metrics/metrics.h"
 #include "server/jobs/job_manager_options.h"
 #include "server/jobs/job_stops.h"
+#include "server/jobs/owner_quotas.h"
 #include "server/jobs/precision_control.h"
 #include "server/jobs/scheduler.h"
 #include "server/ledger/job_ledger.h"
@@ -36,7 +37,8 @@ class Dispatcher {
         precision_(*precision),
         stats_(*stats),
         workers_(workers),
-        metrics_(metrics) {}
+        metrics_(metrics),
+        quotas_(options.quotas) {}
 
   // Assigns queued jobs to warm workers once the current change is durable.
   void StartQueued();
@@ -65,6 +67,8 @@ class Dispatcher {
   // Returns the bytes that the job is expected to need; 0 if unknown.
   int64_t MemoryOf(const training::v1::JobSpec& spec) const;
   const OwnerUsage& usage() const { return usage_; }
+  OwnerQuotas& quotas() { return quotas_; }
+  const OwnerQuotas& quotas() const { return quotas_; }
 
  private:
   // Assigns the next job that can start. Returns its leased workers; empty if no job is waiting or
@@ -107,6 +111,7 @@ class Dispatcher {
   Workers* const workers_;
   Metrics* const metrics_;
   std::atomic<bool> draining_{false};
+  OwnerQuotas quotas_;
   OwnerUsage usage_;
   // Acceptance times (Clock::Steady) of unfinished jobs, by job ID.
   std::map<std::string, absl::Time> accepted_;

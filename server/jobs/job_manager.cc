@@ -32,7 +32,8 @@ JobManager::JobManager(Options options, JobStore* store, Workers* workers, Metri
       attempts_(context_),
       reports_(context_, &attempts_),
       submissions_(context_, &attempts_),
-      queries_(&ledger_, &dispatcher_, &precision_, &stats_, workers),
+      queries_(&ledger_, &dispatcher_, &precision_, &stats_, workers,
+               Visibility(options_.own_jobs_only)),
       admission_(options_, &ledger_, &dispatcher_, workers, metrics),
       requests_(context_, &attempts_, &admission_),
       metrics_(metrics) {}
@@ -79,6 +80,12 @@ void JobManager::Drain() {
 
 void JobManager::SetFailureWatch(FailureWatchAction action) {
   ledger_.writer().Post({[this, action] { precision_.SetFailureWatch(action); }, [](auto&) {}});
+}
+
+// Jobs that may start now are started.
+void JobManager::SetQuotas(const QuotaSettings& quotas) {
+  dispatcher_.quotas().Set(quotas);
+  ledger_.writer().Post({[this] { dispatcher_.StartQueued(); }, nullptr});
 }
 
 void JobManager::AskWriter(std::function<void()> alive) {

@@ -58,6 +58,8 @@ class JobManager {
 
   // Sets what happens when too many jobs in reduced precision fail.
   void SetFailureWatch(FailureWatchAction action);
+  // Sets the limits of each owner.
+  void SetQuotas(const QuotaSettings& quotas);
   // Runs `alive` on the writer thread, as a liveness check.
   void AskWriter(std::function<void()> alive);
   // Returns why the store refuses changes; OK if it accepts them.

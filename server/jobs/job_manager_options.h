@@ -17,6 +17,8 @@ struct JobManagerOptions {
   std::string compiled_dir = {};  // Folder of compiled steps; need not exist.
   bool cuda_graphs = WorkerSettings().cuda_graphs;
   QueueSettings queue;
+  QuotaSettings quotas = {};
+  bool own_jobs_only = AuthSettings().own_jobs_only;
   SchedulerSettings scheduler;
   PrecisionGate gate;
   PrecisionSettings precision;

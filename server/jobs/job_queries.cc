@@ -1,5 +1,6 @@
 #include "server/jobs/job_queries.h"
 
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -85,6 +86,9 @@ std::map<std::string, JobQueries::QueuePlace> JobQueries::ReadQueue() const {
   }
   const std::vector<absl::Time> starts =
       EstimateStarts(needed, slots, holding, ExpectedDuration(), now);
+  const std::vector<std::string> startable =
+      dispatcher_.quotas().Startable(order, waiting, holding);
+  const std::set<std::string> in_quota(startable.begin(), startable.end());
   const int free_slots = workers_->free_slots();
   std::map<std::string, QueuePlace> places = std::move(submitted);
   for (size_t i = 0; i < order.size(); ++i) {
@@ -92,6 +96,9 @@ std::map<std::string, JobQueries::QueuePlace> JobQueries::ReadQueue() const {
     place.position = static_cast<int>(i) + 1;
     if (i < starts.size()) place.start = clock_.Now() + (starts[i] - now);
     if (needed[i] > 1) place.reason = GangReason(needed[i], slots, free_slots);
+    if (!in_quota.contains(order[i])) {
+      place.reason = "its owner holds as many slots as quotas.slots allows";
+    }
   }
   return places;
 }
@@ -110,19 +117,43 @@ void JobQueries::PutPlace(const std::map<std::string, QueuePlace>& places, Job& 
   if (place->second.start) *job.mutable_estimated_start_time() = ToTimestamp(*place->second.start);
 }
 
-absl::StatusOr<training::v1::Job> JobQueries::Get(const std::string& job_id) const {
+absl::StatusOr<training::v1::Job> JobQueries::Get(const Caller& caller,
+                                                  const std::string& job_id) const {
   const absl::StatusOr<std::shared_ptr<const JobSnapshot>> snapshot =
       ledger_.view().Snapshot(job_id);
   if (!snapshot.ok()) return snapshot.status();
-  if (*snapshot == nullptr) return NoSuchJob(job_id);
+  if (*snapshot == nullptr || !visibility_.Sees(caller, (*snapshot)->job.owner())) {
+    return NoSuchJob(job_id);
+  }
   Job job = (*snapshot)->job;
   if (job.state() == training::v1::JOB_STATE_QUEUED) PutPlace(ReadQueue(), job);
   if (IsGang(job) && IsOnWorker(job.state())) MarkStraggler(clock_.Now(), job);
   return job;
 }
 
-absl::StatusOr<std::vector<StoredJob>> JobQueries::List(const JobQuery& query) const {
-  absl::StatusOr<std::vector<StoredJob>> jobs = ledger_.view().List(query);
+absl::Status JobQueries::LimitOwner(const Caller& caller, std::string& owner) const {
+  if (visibility_.SeesAll(caller)) return absl::OkStatus();
+  if (!owner.empty() && owner != caller.name) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "owner is ", QuoteValue(owner), "; accepted: ", QuoteValue(caller.name),
+        " or none, because this daemon shows each caller only its own jobs (auth.own_jobs_only)"));
+  }
+  owner = caller.name;
+  return absl::OkStatus();
+}
+
+absl::Status JobQueries::CheckSeesAll(const Caller& caller) const {
+  if (visibility_.SeesAll(caller)) return absl::OkStatus();
+  return ToStatus({{"job_id", "",
+                    "required, because this daemon shows each caller only its own jobs "
+                    "(auth.own_jobs_only)"}});
+}
+
+absl::StatusOr<std::vector<StoredJob>> JobQueries::List(const Caller& caller,
+                                                        const JobQuery& query) const {
+  JobQuery visible = query;
+  if (absl::Status status = LimitOwner(caller, visible.owner); !status.ok()) return status;
+  absl::StatusOr<std::vector<StoredJob>> jobs = ledger_.view().List(visible);
   if (!jobs.ok()) return jobs;
   std::optional<std::map<std::string, QueuePlace>> places;
   for (StoredJob& each : *jobs) {
@@ -133,16 +164,18 @@ absl::StatusOr<std::vector<StoredJob>> JobQueries::List(const JobQuery& query) c
   return jobs;
 }
 
-absl::StatusOr<training::v1::Checkpoint> JobQueries::GetCheckpoint(const std::string& id) const {
+absl::StatusOr<training::v1::Checkpoint> JobQueries::GetCheckpoint(const Caller& caller,
+                                                                   const std::string& id) const {
   absl::StatusOr<training::v1::Checkpoint> checkpoint = ledger_.view().GetCheckpoint(id);
-  return absl::IsNotFound(checkpoint.status()) ? NoSuchCheckpoint(id) : checkpoint;
+  const bool hidden = checkpoint.ok() && !visibility_.Sees(caller, checkpoint->owner());
+  return absl::IsNotFound(checkpoint.status()) || hidden ? NoSuchCheckpoint(id) : checkpoint;
 }
 
 absl::StatusOr<training::v1::StatsResponse> JobQueries::Stats(
-    const training::v1::StatsRequest& request) const {
+    const Caller& caller, const training::v1::StatsRequest& request) const {
   const absl::StatusOr<absl::Duration> length = WindowLength(request);
   if (!length.ok()) return length.status();
-  if (!request.job_id().empty()) return StatsOf(request.job_id(), *length);
+  if (!request.job_id().empty()) return StatsOf(caller, request.job_id(), *length);
   training::v1::StatsResponse stats = Stats();
   *stats.mutable_window() = stats_.Window(*length, clock_.Steady());
   for (const auto& [mode, bytes] : stats_.DeviceMemory()) {
@@ -151,9 +184,10 @@ absl::StatusOr<training::v1::StatsResponse> JobQueries::Stats(
   return stats;
 }
 
-absl::StatusOr<training::v1::StatsResponse> JobQueries::StatsOf(const std::string& job_id,
+absl::StatusOr<training::v1::StatsResponse> JobQueries::StatsOf(const Caller& caller,
+                                                                const std::string& job_id,
                                                                 absl::Duration length) const {
-  const absl::StatusOr<Job> job = Get(job_id);
+  const absl::StatusOr<Job> job = Get(caller, job_id);
   if (!job.ok()) return job.status();
   const training::v1::Progress& progress = job->progress();
   training::v1::StatsResponse stats;
@@ -200,13 +234,13 @@ training::v1::StatsResponse JobQueries::Stats() const {
   return stats;
 }
 
-absl::Status JobQueries::Watch(const std::string& job_id,
+absl::Status JobQueries::Watch(const Caller& caller, const std::string& job_id,
                                const std::shared_ptr<JobWatcher>& watcher) {
   // Subscribe before reading the job, so that no change in between is missed.
   ledger_.hub().Subscribe(job_id, watcher);
   const absl::StatusOr<std::shared_ptr<const JobSnapshot>> snapshot =
       ledger_.view().Snapshot(job_id);
-  if (snapshot.ok() && *snapshot != nullptr) {
+  if (snapshot.ok() && *snapshot != nullptr && visibility_.Sees(caller, (*snapshot)->job.owner())) {
     watcher->Notify(*snapshot, {});
     return absl::OkStatus();
   }

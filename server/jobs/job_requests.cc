@@ -10,6 +10,7 @@
 #include "config/job/field_rules.h"
 #include "config/job/job_paths.h"
 #include "config/job/job_sections.h"
+#include "server/auth/ownership.h"
 #include "server/jobs/gang.h"
 #include "server/jobs/job_errors.h"
 #include "server/ledger/job_state.h"
@@ -36,18 +37,34 @@ bool Names(const training::v1::JobSpec& spec, const std::string& dataset) {
 
 }  // namespace
 
-void JobRequests::Pause(const std::string& job_id, const Callback<Job>& callback) {
-  context_.writer.Ask<Job>([this, job_id] { return PauseNow(job_id); }, callback);
+template <typename Result, typename Change>
+void JobRequests::Ask(const Caller& caller, const std::string& job_id, Change change,
+                      const Callback<Result>& callback) {
+  context_.writer.Ask<Result>(
+      [this, caller, job_id, change]() -> absl::StatusOr<Result> {
+        const Job* job = context_.table.Find(job_id);
+        if (job == nullptr) return NoSuchJob(job_id);
+        const absl::Status allowed =
+            CheckOwner(caller, job->owner(), absl::StrCat("job \"", job_id, "\""));
+        if (!allowed.ok()) return allowed;
+        return change(*job);
+      },
+      callback);
 }
 
-absl::StatusOr<Job> JobRequests::PauseNow(const std::string& job_id) {
-  const Job* job = context_.table.Find(job_id);
-  if (job == nullptr) return NoSuchJob(job_id);
-  const JobState state = job->state();
+void JobRequests::Pause(const Caller& caller, const std::string& job_id,
+                        const Callback<Job>& callback) {
+  Ask<Job>(
+      caller, job_id, [this](const Job& job) { return PauseNow(job); }, callback);
+}
+
+absl::StatusOr<Job> JobRequests::PauseNow(const Job& job) {
+  const std::string job_id = job.id();
+  const JobState state = job.state();
   if (state == training::v1::JOB_STATE_PAUSED || state == training::v1::JOB_STATE_PAUSING) {
-    return *job;
+    return job;
   }
-  if (IsFinal(state)) return HasEnded(*job, "only a job that has not ended can be paused");
+  if (IsFinal(state)) return HasEnded(job, "only a job that has not ended can be paused");
   if (state == training::v1::JOB_STATE_CANCELLING) {
     return absl::FailedPreconditionError(
         absl::StrCat("job \"", job_id, "\" is being cancelled; it cannot be paused"));
@@ -57,26 +74,27 @@ absl::StatusOr<Job> JobRequests::PauseNow(const std::string& job_id) {
     return *context_.table.Find(job_id);
   }
   context_.ledger.Move(job_id, training::v1::JOB_STATE_PAUSING, "paused by a user");
-  context_.stops.Ask(*job, /*checkpoint=*/true, "a user paused the job");
+  context_.stops.Ask(job, /*checkpoint=*/true, "a user paused the job");
   return *context_.table.Find(job_id);
 }
 
-void JobRequests::Resume(const std::string& job_id, const Callback<Job>& callback) {
-  context_.writer.Ask<Job>([this, job_id] { return ResumeNow(job_id); }, callback);
+void JobRequests::Resume(const Caller& caller, const std::string& job_id,
+                         const Callback<Job>& callback) {
+  Ask<Job>(
+      caller, job_id, [this](const Job& job) { return ResumeNow(job); }, callback);
 }
 
-absl::StatusOr<Job> JobRequests::ResumeNow(const std::string& job_id) {
-  const Job* job = context_.table.Find(job_id);
-  if (job == nullptr) return NoSuchJob(job_id);
-  const JobState state = job->state();
-  if (IsFinal(state)) return HasEnded(*job, "only a PAUSED job can be resumed");
+absl::StatusOr<Job> JobRequests::ResumeNow(const Job& job) {
+  const std::string job_id = job.id();
+  const JobState state = job.state();
+  if (IsFinal(state)) return HasEnded(job, "only a PAUSED job can be resumed");
   if (state == training::v1::JOB_STATE_CANCELLING || state == training::v1::JOB_STATE_PAUSING) {
     return absl::FailedPreconditionError(
         absl::StrCat("job \"", job_id, "\" is ", ShortEnumName(state),
                      "; resume it when it is PAUSED: genesisctl watch ", job_id));
   }
   if (state == training::v1::JOB_STATE_PAUSED) {
-    const absl::Status room = admission_.CheckQueue();
+    const absl::Status room = admission_.CheckQueue(job.owner());
     if (!room.ok()) return room;
     context_.ledger.Move(job_id, training::v1::JOB_STATE_QUEUED, "resumed by a user");
     context_.dispatcher.StartQueued();
@@ -84,23 +102,24 @@ absl::StatusOr<Job> JobRequests::ResumeNow(const std::string& job_id) {
   return *context_.table.Find(job_id);
 }
 
-void JobRequests::Cancel(const std::string& job_id, bool now, const Callback<Job>& callback) {
-  context_.writer.Ask<Job>([this, job_id, now] { return CancelNow(job_id, now); }, callback);
+void JobRequests::Cancel(const Caller& caller, const std::string& job_id, bool now,
+                         const Callback<Job>& callback) {
+  Ask<Job>(
+      caller, job_id, [this, now](const Job& job) { return CancelNow(job, now); }, callback);
 }
 
-absl::StatusOr<Job> JobRequests::CancelNow(const std::string& job_id, bool now) {
-  const Job* job = context_.table.Find(job_id);
-  if (job == nullptr) return NoSuchJob(job_id);
-  const JobState state = job->state();
-  if (state == training::v1::JOB_STATE_CANCELLED) return *job;
-  if (IsFinal(state)) return HasEnded(*job, "only a job that has not ended can be cancelled");
+absl::StatusOr<Job> JobRequests::CancelNow(const Job& job, bool now) {
+  const std::string job_id = job.id();
+  const JobState state = job.state();
+  if (state == training::v1::JOB_STATE_CANCELLED) return job;
+  if (IsFinal(state)) return HasEnded(job, "only a job that has not ended can be cancelled");
   if (!IsOnWorker(state)) {
     attempts_.End(job_id, training::v1::JOB_STATE_CANCELLED, "cancelled by a user");
     return *context_.table.Find(job_id);
   }
   if (state != training::v1::JOB_STATE_CANCELLING) {
     context_.ledger.Move(job_id, training::v1::JOB_STATE_CANCELLING, "cancelled by a user");
-    context_.stops.Ask(*job, /*checkpoint=*/!now, "a user cancelled the job");
+    context_.stops.Ask(job, /*checkpoint=*/!now, "a user cancelled the job");
   }
   if (now) {
     context_.table.Announce([this, job_id] {
@@ -111,14 +130,15 @@ absl::StatusOr<Job> JobRequests::CancelNow(const std::string& job_id, bool now) 
   return *context_.table.Find(job_id);
 }
 
-void JobRequests::Update(const training::v1::UpdateJobRequest& request,
+void JobRequests::Update(const Caller& caller, const training::v1::UpdateJobRequest& request,
                          const Callback<Job>& callback) {
-  context_.writer.Ask<Job>([this, request] { return UpdateNow(request); }, callback);
+  Ask<Job>(
+      caller, request.job_id(), [this, request](const Job& job) { return UpdateNow(job, request); },
+      callback);
 }
 
-absl::StatusOr<Job> JobRequests::UpdateNow(const training::v1::UpdateJobRequest& request) {
-  const Job* job = context_.table.Find(request.job_id());
-  if (job == nullptr) return NoSuchJob(request.job_id());
+absl::StatusOr<Job> JobRequests::UpdateNow(const Job& job,
+                                           const training::v1::UpdateJobRequest& request) {
   Faults faults;
   bool priority = false;
   bool labels = false;
@@ -140,8 +160,8 @@ absl::StatusOr<Job> JobRequests::UpdateNow(const training::v1::UpdateJobRequest&
   if (labels) CheckLabels("labels", request.labels(), faults);
   const std::vector<FieldError> errors = faults.Take();
   if (!errors.empty()) return ToStatus(errors);
-  if (priority && IsFinal(job->state())) {
-    return HasEnded(*job, "the priority of a job that has ended decides nothing");
+  if (priority && IsFinal(job.state())) {
+    return HasEnded(job, "the priority of a job that has ended decides nothing");
   }
   Job* changed = context_.table.Edit(request.job_id());
   if (priority) changed->set_priority(request.priority());
@@ -155,23 +175,22 @@ absl::StatusOr<Job> JobRequests::UpdateNow(const training::v1::UpdateJobRequest&
   return *changed;
 }
 
-void JobRequests::Delete(const training::v1::DeleteJobRequest& request,
+void JobRequests::Delete(const Caller& caller, const training::v1::DeleteJobRequest& request,
                          const Callback<std::vector<training::v1::Checkpoint>>& callback) {
-  context_.writer.Ask<std::vector<training::v1::Checkpoint>>(
-      [this, request] { return DeleteNow(request); }, callback);
+  Ask<std::vector<training::v1::Checkpoint>>(
+      caller, request.job_id(), [this, request](const Job& job) { return DeleteNow(job, request); },
+      callback);
 }
 
 absl::StatusOr<std::vector<training::v1::Checkpoint>> JobRequests::DeleteNow(
-    const training::v1::DeleteJobRequest& request) {
-  const Job* job = context_.table.Find(request.job_id());
-  if (job == nullptr) return NoSuchJob(request.job_id());
-  if (!IsFinal(job->state())) {
+    const Job& job, const training::v1::DeleteJobRequest& request) {
+  if (!IsFinal(job.state())) {
     return absl::FailedPreconditionError(
-        absl::StrCat("job \"", job->id(), "\" is ", ShortEnumName(job->state()),
+        absl::StrCat("job \"", job.id(), "\" is ", ShortEnumName(job.state()),
                      "; only a job that has ended can be deleted: cancel it first"));
   }
   std::vector<training::v1::Checkpoint> removed;
-  if (request.delete_checkpoints()) removed = context_.table.CheckpointsOf(job->id());
+  if (request.delete_checkpoints()) removed = context_.table.CheckpointsOf(job.id());
   for (const training::v1::Checkpoint& checkpoint : removed) {
     const std::string needed_by = context_.checkpoints.NeededBy(checkpoint);
     if (needed_by.empty()) continue;

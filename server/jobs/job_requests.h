@@ -21,14 +21,18 @@ class JobRequests {
   JobRequests(const JobContext& context, JobAttempts* attempts, Admission* admission)
       : context_(context), attempts_(*attempts), admission_(*admission) {}
 
-  void Pause(const std::string& job_id, const Callback<training::v1::Job>& callback);
-  void Resume(const std::string& job_id, const Callback<training::v1::Job>& callback);
-  void Cancel(const std::string& job_id, bool now, const Callback<training::v1::Job>& callback);
-  void Update(const training::v1::UpdateJobRequest& request,
+  // Each passes PERMISSION_DENIED to the callback unless the caller owns the job or is an admin.
+  void Pause(const Caller& caller, const std::string& job_id,
+             const Callback<training::v1::Job>& callback);
+  void Resume(const Caller& caller, const std::string& job_id,
+              const Callback<training::v1::Job>& callback);
+  void Cancel(const Caller& caller, const std::string& job_id, bool now,
+              const Callback<training::v1::Job>& callback);
+  void Update(const Caller& caller, const training::v1::UpdateJobRequest& request,
               const Callback<training::v1::Job>& callback);
   // Deletes a finished job. Passes the checkpoints whose records were removed with it to the
   // callback; the caller removes their files.
-  void Delete(const training::v1::DeleteJobRequest& request,
+  void Delete(const Caller& caller, const training::v1::DeleteJobRequest& request,
               const Callback<std::vector<training::v1::Checkpoint>>& callback);
   // Drains a worker: its job is checkpointed and queued again, then the worker ends.
   void DrainWorker(const std::string& worker_id,
@@ -37,12 +41,17 @@ class JobRequests {
   void JobThatNeedsDataset(const std::string& name, const Callback<std::string>& callback);
 
  private:
-  absl::StatusOr<training::v1::Job> PauseNow(const std::string& job_id);
-  absl::StatusOr<training::v1::Job> ResumeNow(const std::string& job_id);
-  absl::StatusOr<training::v1::Job> CancelNow(const std::string& job_id, bool now);
-  absl::StatusOr<training::v1::Job> UpdateNow(const training::v1::UpdateJobRequest& request);
+  absl::StatusOr<training::v1::Job> PauseNow(const training::v1::Job& job);
+  absl::StatusOr<training::v1::Job> ResumeNow(const training::v1::Job& job);
+  absl::StatusOr<training::v1::Job> CancelNow(const training::v1::Job& job, bool now);
+  absl::StatusOr<training::v1::Job> UpdateNow(const training::v1::Job& job,
+                                              const training::v1::UpdateJobRequest& request);
   absl::StatusOr<std::vector<training::v1::Checkpoint>> DeleteNow(
-      const training::v1::DeleteJobRequest& request);
+      const training::v1::Job& job, const training::v1::DeleteJobRequest& request);
+  // Runs `change` with the job on the writer thread, if the caller may change the job.
+  template <typename Result, typename Change>
+  void Ask(const Caller& caller, const std::string& job_id, Change change,
+           const Callback<Result>& callback);
 
   const JobContext& context_;
   JobAttempts& attempts_;

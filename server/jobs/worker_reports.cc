@@ -232,7 +232,7 @@ void WorkerReports::NoteHistory(const Job& job) {
 
 void WorkerReports::OnCheckpoint(const Job& job, const training::v1::CheckpointWritten& written) {
   const std::string& id = job.id();
-  const training::v1::Checkpoint& checkpoint = written.checkpoint();
+  training::v1::Checkpoint checkpoint = written.checkpoint();
   if (!IsOwnCheckpoint(job, checkpoint, context_.options.checkpoints_dir)) {
     spdlog::warn("job {}: its worker reports checkpoint {} of job {} at {}; refused", id,
                  QuoteValue(checkpoint.id()), QuoteValue(checkpoint.job_id()),
@@ -244,6 +244,7 @@ void WorkerReports::OnCheckpoint(const Job& job, const training::v1::CheckpointW
     context_.table.Announce([this, checkpoint] { context_.checkpoints.Answer(checkpoint); });
     return;
   }
+  checkpoint.set_owner(job.owner());
   context_.table.PutCheckpoint(checkpoint);
   training::v1::JobEvent event;
   *event.mutable_checkpoint_written() = checkpoint;

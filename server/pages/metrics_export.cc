@@ -133,7 +133,10 @@ std::string MetricsExport::MakeDocument() const {
   const training::v1::GetServerInfoResponse info = parts_.info();
   Json jobs = Json::array();
   for (const Job& job : parts_.recent_jobs()) jobs.push_back(JobRecordJson(job));
-  const auto rows = parts_.history->ReadNewest(absl::Now() - kHistory, kMaxRows + 1);
+  using Rows = std::vector<HistoryStore::Row>;
+  const absl::StatusOr<Rows> rows =
+      parts_.history == nullptr ? Rows()
+                                : parts_.history->ReadNewest(absl::Now() - kHistory, kMaxRows + 1);
   const bool truncated = rows.ok() && static_cast<int64_t>(rows->size()) > kMaxRows;
   Json history = Json::array();
   if (rows.ok()) {

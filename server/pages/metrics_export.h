@@ -23,7 +23,7 @@ class MetricsExport {
  public:
   struct Parts {
     const Metrics* metrics;
-    HistoryStore* history;
+    HistoryStore* history;  // Null: the document shows no history.
     std::function<training::v1::GetServerInfoResponse()> info;
     std::function<bool()> fp16_enabled_runtime;
     std::function<std::vector<training::v1::Job>()> recent_jobs;

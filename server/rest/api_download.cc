@@ -116,7 +116,7 @@ void ServeDownload(const ApiStreamCall& call, JobManager* jobs, CheckpointFiles*
   };
   if (!status.ok()) return refuse(status);
   const absl::StatusOr<Checkpoint> checkpoint =
-      jobs->queries().GetCheckpoint(message.checkpoint_id());
+      jobs->queries().GetCheckpoint(call.call.caller(), message.checkpoint_id());
   if (!checkpoint.ok()) return refuse(checkpoint.status());
   const absl::StatusOr<Extent> extent = ExtentOf(call.request, message, *checkpoint);
   if (!extent.ok()) return refuse(extent.status());

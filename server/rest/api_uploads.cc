@@ -59,7 +59,7 @@ class UploadEnd {
 class ImportUpload final : public HttpUpload, public std::enable_shared_from_this<ImportUpload> {
  public:
   ImportUpload(const ApiStreamCall& call, JobManager* jobs, CheckpointFiles* files)
-      : end_(call.call, call.respond), upload_(jobs, files) {}
+      : end_(call.call, call.respond), upload_(jobs, files, call.call.caller().name) {}
 
   absl::Status Begin(const CheckpointImport::Announced& announced) {
     id_ = announced.id;

@@ -45,7 +45,8 @@ class DownloadReactor final : public grpc::ServerWriteReactor<DownloadCheckpoint
 
   absl::Status TryBegin(const training::v1::DownloadCheckpointRequest& request) {
     if (absl::Status fit = CheckRequest(request); !fit.ok()) return fit;
-    const absl::StatusOr<training::v1::Checkpoint> checkpoint = jobs_->queries().GetCheckpoint(id_);
+    const absl::StatusOr<training::v1::Checkpoint> checkpoint =
+        jobs_->queries().GetCheckpoint(call_.caller(), id_);
     if (!checkpoint.ok()) return checkpoint.status();
     auto download = CheckpointDownload::Begin(files_, *checkpoint, request.offset());
     if (!download.ok()) return download.status();

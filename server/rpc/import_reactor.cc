@@ -21,7 +21,10 @@ class ImportReactor final : public grpc::ServerReadReactor<ImportCheckpointReque
  public:
   ImportReactor(const ApiCall& call, grpc::CallbackServerContext* context, JobManager* jobs,
                 CheckpointFiles* files, ImportCheckpointResponse* response)
-      : call_(call), context_(context), upload_(jobs, files), response_(response) {
+      : call_(call),
+        context_(context),
+        upload_(jobs, files, call.caller().name),
+        response_(response) {
     if (call_.admission().ok()) {
       StartRead(&request_);
     } else {

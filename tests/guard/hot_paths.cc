@@ -116,7 +116,7 @@ void GetJob(int times) {
   const MethodRow& method = *FindMethod("GetJob");
   for (int i = 0; i < times; ++i) {
     const ApiCall call(&gate, method, "grpc", {});
-    const absl::StatusOr<training::v1::Job> job = manager.queries().Get("job-7");
+    const absl::StatusOr<training::v1::Job> job = manager.queries().Get({}, "job-7");
     if (!job.ok() || job->queue_position() == 0) Die("a job was not found in the queue");
     Use(job->SerializeAsString().size());
     call.Done("job-7", job.status());

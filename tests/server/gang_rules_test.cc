@@ -383,7 +383,7 @@ TEST_F(GangRulesTest, EachRankShowsHowItDoesAndTheOneTheOthersWaitFor) {
   Steps("job", 2, 11, 0.5, 0.28);
   EXPECT_TRUE(Get("job").ranks(1).straggler());
   // Reports of rank 1 are not added to the counters.
-  EXPECT_EQ(manager_->queries().Stats(StatsRequest())->training_steps(), 2);
+  EXPECT_EQ(manager_->queries().Stats({}, StatsRequest())->training_steps(), 2);
   FinishRank("job", 0, Finished::OUTCOME_COMPLETED);
   EXPECT_EQ(State("job"), JOB_STATE_SUCCEEDED);
   EXPECT_EQ(Get("job").ranks(2).step(), 11) << "all have made the steps of rank 0";

@@ -93,20 +93,20 @@ class JobRulesTest : public testing::Test {
         .status();
   }
   absl::Status Pause(const std::string& id) {
-    return Await<Job>([&](const auto& callback) { manager_->requests().Pause(id, callback); })
+    return Await<Job>([&](const auto& callback) { manager_->requests().Pause({}, id, callback); })
         .status();
   }
   absl::Status Resume(const std::string& id) {
-    return Await<Job>([&](const auto& callback) { manager_->requests().Resume(id, callback); })
+    return Await<Job>([&](const auto& callback) { manager_->requests().Resume({}, id, callback); })
         .status();
   }
   absl::Status Cancel(const std::string& id) {
     return Await<Job>(
-               [&](const auto& callback) { manager_->requests().Cancel(id, false, callback); })
+               [&](const auto& callback) { manager_->requests().Cancel({}, id, false, callback); })
         .status();
   }
 
-  Job Get(const std::string& id) { return *manager_->queries().Get(id); }
+  Job Get(const std::string& id) { return *manager_->queries().Get({}, id); }
   JobState State(const std::string& id) { return Get(id).state(); }
 
   AttachRequest Event(const std::string& id) {

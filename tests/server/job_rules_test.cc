@@ -128,7 +128,7 @@ TEST_F(JobRulesTest, ACheckpointThatIsAwaitedIsRefusedWhenTheWorkerIsGone) {
   Run("job");
   absl::StatusOr<Checkpoint> taken;
   absl::Notification done;
-  manager_->checkpoints().Take("job", [&](const absl::StatusOr<Checkpoint>& result) {
+  manager_->checkpoints().Take({}, "job", [&](const absl::StatusOr<Checkpoint>& result) {
     taken = result;
     done.Notify();
   });
@@ -156,7 +156,7 @@ TEST_F(JobRulesTest, ARequestedCheckpointIsNotOneThatWasBeingWritten) {
   steps.mutable_steps()->mutable_progress()->set_step(95);
   Report(steps);
   std::vector<int64_t> taken;
-  manager_->checkpoints().Take("job", [&](const absl::StatusOr<Checkpoint>& result) {
+  manager_->checkpoints().Take({}, "job", [&](const absl::StatusOr<Checkpoint>& result) {
     taken.push_back(result.ok() ? result->step() : -1);
   });
   Settle();
