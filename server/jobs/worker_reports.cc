@@ -1,5 +1,7 @@
 #include "server/jobs/worker_reports.h"
 
+#include <google/protobuf/util/message_differencer.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <utility>
@@ -19,6 +21,7 @@
 namespace genesis {
 namespace {
 
+using google::protobuf::util::MessageDifferencer;
 using training::v1::AttachRequest;
 using training::v1::Finished;
 using training::v1::Job;
@@ -239,12 +242,13 @@ void WorkerReports::OnCheckpoint(const Job& job, const training::v1::CheckpointW
                  QuoteValue(checkpoint.path()));
     return;
   }
-  // If the requested step already has a checkpoint, the worker reports that one again.
-  if (job.latest_checkpoint().id() == checkpoint.id()) {
+  checkpoint.set_owner(job.owner());
+  // If the requested step already has a checkpoint, the worker reports that one again. After a
+  // rewind, another file with the same ID takes its place.
+  if (MessageDifferencer::Equals(job.latest_checkpoint(), checkpoint)) {
     context_.table.Announce([this, checkpoint] { context_.checkpoints.Answer(checkpoint); });
     return;
   }
-  checkpoint.set_owner(job.owner());
   context_.table.PutCheckpoint(checkpoint);
   training::v1::JobEvent event;
   *event.mutable_checkpoint_written() = checkpoint;
@@ -268,6 +272,8 @@ void WorkerReports::OnPrecisionChanged(const Job& job,
                                        const training::v1::PrecisionChange& change) {
   Job* changed = context_.table.Edit(job.id());
   AddBounded(change, *changed->mutable_precision_changes());
+  // An evaluation of weights that the job has left tells nothing about those that it has.
+  if (changed->evaluation().step() > change.resumed_step()) changed->clear_evaluation();
   training::v1::JobEvent event;
   *event.mutable_precision_changed() = change;
   context_.table.AddEvent(job.id(), std::move(event));

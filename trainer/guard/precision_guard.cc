@@ -216,19 +216,20 @@ std::optional<PrecisionDecision> PrecisionGuard::FallBack(const std::string& tri
                            .reason = reason};
 }
 
-int64_t PrecisionGuard::Apply(const PrecisionDecision& decision, int64_t step,
-                              RunPosition& position) {
+std::shared_ptr<const TrainingState> PrecisionGuard::Apply(const PrecisionDecision& decision,
+                                                           int64_t step) {
   const PrecisionMode from = mode();
   if (decision.trigger == "promotion") {
     policy_->Promote();
   } else {
     policy_->FallBackTo(decision.to);
   }
+  std::shared_ptr<const TrainingState> resumed_state;
   int64_t resumed = step;
   if (decision.rewind && good_ != nullptr) {
     Require(session_.PutState(*good_, mode()), training::v1::FAILURE_CAUSE_INTERNAL);
-    position = good_->position;
-    resumed = position.progress.step();
+    resumed_state = good_;
+    resumed = good_->position.progress.step();
   } else {
     session_.SetMode(mode());
   }
@@ -253,7 +254,7 @@ int64_t PrecisionGuard::Apply(const PrecisionDecision& decision, int64_t step,
                    resumed < step ? absl::StrCat("; continues from step ", resumed) : ""));
   observer_.OnLog("step: " + change.execution());
   observer_.OnPrecisionChanged(change);
-  return resumed;
+  return resumed_state;
 }
 
 void PrecisionGuard::Report(int64_t step, const std::string& rule, const std::string& message,

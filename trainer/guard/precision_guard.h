@@ -84,9 +84,9 @@ class PrecisionGuard {
   // Returns whether to keep a state now, in addition to the states of checkpoints.
   bool WantsGoodState(int64_t step) const;
 
-  // Applies the change. Returns the step to continue from: `step`, or the step of the last good
-  // state, whose position is then stored in `position`. Requires that every step has been read.
-  int64_t Apply(const PrecisionDecision& decision, int64_t step, RunPosition& position);
+  // Applies the change after `step`. Returns the last good state if the session continues from it,
+  // null if it continues from where it is. Requires that every step has been read.
+  std::shared_ptr<const TrainingState> Apply(const PrecisionDecision& decision, int64_t step);
 
  private:
   bool reduced() const { return mode() != training::v1::PRECISION_MODE_FP32; }

@@ -223,9 +223,10 @@ class Run {
       if (evaluate_every > 0 && step_ % evaluate_every == 0 && step_ != evaluated_step_) {
         Evaluate();
       }
-      // A stop request itself decides about a checkpoint: another worker may have the job now.
+      // A stop request itself decides about a checkpoint: another worker may have the job now. That
+      // of the last step is written at the end, with the held-out loss of the last evaluation.
       const bool due = checkpoint_every > 0 && step_ % checkpoint_every == 0;
-      if (due && !agreement_.stop()) Save();
+      if (due && step_ < session_->total_steps() && !agreement_.stop()) Save();
     }
   }
 
@@ -315,16 +316,17 @@ class Run {
     while (session_->step().unread() > 0) Absorb(agreement_.StepSeconds(step_seconds_));
     reporter_->Flush();
     const PrecisionDecision decision = *std::exchange(pending_, std::nullopt);
-    RunPosition position;
     // Peak memory is reported per precision.
     NotePeakMemory();
     ResetPeakMemory(session_->device());
-    const int64_t resumed = guard_->Apply(decision, step_, position);
-    if (resumed < step_) {
-      reporter_->Rewind(position.progress);
-      checkpoints_.Forget();
-      step_ = resumed;
-    }
+    const std::shared_ptr<const TrainingState> state = guard_->Apply(decision, step_);
+    if (state == nullptr || state->position.progress.step() == step_) return;
+    reporter_->Rewind(state->position.progress);
+    checkpoints_.Forget();
+    step_ = state->position.progress.step();
+    // The evaluations since then were of weights that are gone.
+    evaluator_->LoadState(state->evaluation);
+    evaluated_step_ = -1;
   }
 
   void NotePeakMemory() {

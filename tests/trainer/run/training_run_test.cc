@@ -148,6 +148,18 @@ TEST_F(TrainingRunTest, WritesACheckpointOnRequestAndGoesOn) {
   EXPECT_EQ(observer_.steps.size(), 40u);
 }
 
+TEST_F(TrainingRunTest, TheLastCheckpointHasTheLastHeldOutLoss) {
+  training::v1::JobSpec& spec = *job_.mutable_spec();
+  spec.mutable_training()->set_max_steps(40);
+  spec.mutable_checkpoint()->set_every_steps(20);
+  spec.mutable_evaluation()->set_every_steps(13);
+  ASSERT_EQ(Run().outcome(), Finished::OUTCOME_COMPLETED);
+  ASSERT_EQ(observer_.evaluations.back().step(), 40);
+  const training::v1::Checkpoint& last = observer_.checkpoints.back().checkpoint();
+  EXPECT_EQ(last.step(), 40);
+  EXPECT_EQ(last.held_out_loss(), observer_.evaluations.back().loss());
+}
+
 TEST_F(TrainingRunTest, KeepsTheNewestCheckpoints) {
   job_.mutable_spec()->mutable_checkpoint()->set_every_steps(10);
   job_.mutable_spec()->mutable_checkpoint()->set_keep_last(2);

@@ -133,6 +133,30 @@ TEST_F(WatchedRunTest, PairsFindALossThatIsMeasuredHigherWithoutAnyBaseline) {
   EXPECT_EQ(observer_.steps.back().mode, kFp32);
 }
 
+TEST_F(WatchedRunTest, ARewindTakesBackTheEvaluationsSinceThen) {
+  spec().mutable_evaluation()->set_every_steps(150);
+  spec().mutable_checkpoint()->set_every_steps(140);
+  Rehearse(training::v1::REHEARSAL_KIND_SPIKE, 141, 10);
+  ASSERT_EQ(RunIn(kMixedBf16).outcome(), Finished::OUTCOME_COMPLETED);
+  ASSERT_EQ(observer_.changes.size(), 1U) << observer_.log;
+  ASSERT_EQ(observer_.changes[0].resumed_step(), 140);
+  ASSERT_GT(observer_.changes[0].step(), 150);
+  std::vector<training::v1::Evaluation> at_150;
+  for (const auto& each : observer_.evaluations) {
+    if (each.step() == 150) at_150.push_back(each);
+  }
+  ASSERT_EQ(at_150.size(), 2U) << observer_.log;
+  EXPECT_TRUE(at_150[1].best()) << "that of the discarded weights is not the best any more";
+  // The same weights, resumed in FP32 from the checkpoint before.
+  job_.add_resume_from(observer_.checkpoints[0].checkpoint().path());
+  spec().clear_rehearsals();
+  const training::v1::Evaluation rewound = at_150[1];
+  ASSERT_EQ(RunIn(kFp32).outcome(), Finished::OUTCOME_COMPLETED);
+  ASSERT_FALSE(observer_.evaluations.empty());
+  EXPECT_EQ(observer_.evaluations[0].step(), 150);
+  EXPECT_EQ(observer_.evaluations[0].loss(), rewound.loss());
+}
+
 TEST_F(WatchedRunTest, PairsFindBatchesThatReducedPrecisionAloneSeesSpoilt) {
   Rehearse(training::v1::REHEARSAL_KIND_POISON, 1, 3);
   ASSERT_EQ(RunIn(kMixedBf16).outcome(), Finished::OUTCOME_COMPLETED);
