@@ -11,7 +11,7 @@ namespace genesis {
 // object, such as "job \"run-1\"". An object without an owner belongs to the admins.
 absl::Status CheckOwner(const Caller& caller, const std::string& owner, const std::string& what);
 
-// Which jobs, checkpoints and events a caller sees: those of all owners, or only its own.
+// A rule of what callers see: the jobs, checkpoints and events of all owners, or only their own.
 class Visibility {
  public:
   explicit Visibility(bool own_only) : own_only_(own_only) {}

@@ -23,7 +23,7 @@ absl::Status RequestRate::Take(const std::string& caller, absl::Time now) {
   absl::MutexLock lock(&mutex_);
   if (per_second_ == 0) return absl::OkStatus();
   const double most = kSeconds * per_second_;
-  // Names are those of authenticated callers. All start anew if there are too many to keep.
+  // All callers get a full bucket if there are too many to keep.
   if (buckets_.size() >= kMaxBuckets && !buckets_.contains(caller)) buckets_.clear();
   const auto [found, is_new] = buckets_.try_emplace(caller, Bucket{most, now});
   Bucket& bucket = found->second;

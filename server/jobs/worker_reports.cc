@@ -272,7 +272,7 @@ void WorkerReports::OnPrecisionChanged(const Job& job,
                                        const training::v1::PrecisionChange& change) {
   Job* changed = context_.table.Edit(job.id());
   AddBounded(change, *changed->mutable_precision_changes());
-  // An evaluation of weights that the job has left tells nothing about those that it has.
+  // The job has left the weights that were evaluated.
   if (changed->evaluation().step() > change.resumed_step()) changed->clear_evaluation();
   training::v1::JobEvent event;
   *event.mutable_precision_changed() = change;
