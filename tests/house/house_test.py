@@ -352,6 +352,10 @@ class House(unittest.TestCase):
                     faults.append(f"{path.relative_to(SOURCE)} opens with #!: chmod +x")
         self.expect_none(faults, "a script with an interpreter is executable")
 
+    def test_every_proto_names_its_go_package(self):
+        self.expect_none([str(path.relative_to(SOURCE)) for path in files(".proto") if "\noption go_package = " not in path.read_text()],
+                         "protoc-gen-go needs option go_package in each file that it reads")
+
     def test_protocol_keeps_the_rules_of_buf(self):
         lint = subprocess.run([BUF, "lint"], cwd=SOURCE / "proto", capture_output=True, text=True)
         self.assertEqual(lint.returncode, 0, lint.stdout + lint.stderr)
