@@ -39,7 +39,8 @@ install(FILES ${_deploy}/package/completion.bash DESTINATION share/bash-completi
 install(FILES ${_deploy}/package/copyright DESTINATION share/doc/genesis-trainer ${_component})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ ${PROJECT_SOURCE_DIR}/examples
         DESTINATION share/doc/genesis-trainer ${_component})
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/proto/genesis DESTINATION share/genesis-trainer/proto
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/proto/genesis ${PROJECT_SOURCE_DIR}/proto/google
+        DESTINATION share/genesis-trainer/proto
         ${_component} FILES_MATCHING PATTERN "*.proto")
 
 set(CPACK_PACKAGE_NAME genesis-trainer)

@@ -1,9 +1,12 @@
 #include "server/api/method_table.h"
 
 #include <cstdlib>
+#include <map>
+#include <utility>
 
 #include "absl/strings/strip.h"
 #include "genesis/training/v1/training_service.pb.h"
+#include "google/api/annotations.pb.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
@@ -13,45 +16,70 @@ constexpr Role kViewer = Role::kViewer;
 constexpr Role kSubmitter = Role::kSubmitter;
 constexpr Role kAdmin = Role::kAdmin;
 
+// Sets the HTTP form of a row from the method's option google.api.http.
+void ReadRoute(MethodRow& row) {
+  using google::api::HttpRule;
+  const HttpRule& rule = DescriptorOf(row).options().GetExtension(google::api::http);
+  const std::map<HttpRule::PatternCase, std::pair<const char*, const std::string*>> patterns = {
+      {HttpRule::kGet, {"GET", &rule.get()}},
+      {HttpRule::kPut, {"PUT", &rule.put()}},
+      {HttpRule::kPost, {"POST", &rule.post()}},
+      {HttpRule::kPatch, {"PATCH", &rule.patch()}},
+      {HttpRule::kDelete, {"DELETE", &rule.delete_()}}};
+  const auto pattern = patterns.find(rule.pattern_case());
+  if (pattern == patterns.end()) {
+    spdlog::critical("defect: {} has no google.api.http in training_service.proto", row.name);
+    std::abort();
+  }
+  row.verb = pattern->second.first;
+  row.path = *pattern->second.second;
+  row.body = rule.body();
+  row.response_body = rule.response_body();
+}
+
 }  // namespace
 
 const std::vector<MethodRow>& MethodTable() {
-  static const auto& table = *new std::vector<MethodRow>{
-      {"Train", kSubmitter, true, "POST", "/v1/jobs"},
-      {"GetJob", kViewer, false, "GET", "/v1/jobs/{job_id}"},
-      {"ListJobs", kViewer, false, "GET", "/v1/jobs"},
-      {"WatchJob", kViewer, false, "GET", "/v1/jobs/{job_id}:watch"},
-      {"WatchJobs", kViewer, false, "GET", "/v1/jobs:watch"},
-      {"ListEvents", kViewer, false, "GET", "/v1/events"},
-      {"PauseJob", kSubmitter, true, "POST", "/v1/jobs/{job_id}:pause"},
-      {"ResumeJob", kSubmitter, true, "POST", "/v1/jobs/{job_id}:resume"},
-      {"CancelJob", kSubmitter, true, "POST", "/v1/jobs/{job_id}:cancel"},
-      {"DeleteJob", kSubmitter, true, "DELETE", "/v1/jobs/{job_id}"},
-      {"UpdateJob", kSubmitter, true, "PATCH", "/v1/jobs/{job_id}"},
-      {"Checkpoint", kSubmitter, true, "POST", "/v1/jobs/{job_id}:checkpoint"},
-      {"ListCheckpoints", kViewer, false, "GET", "/v1/checkpoints"},
-      {"GetCheckpoint", kViewer, false, "GET", "/v1/checkpoints/{checkpoint_id}"},
-      {"DownloadCheckpoint", kViewer, false, "GET", "/v1/checkpoints/{checkpoint_id}:download"},
-      {"DeleteCheckpoint", kSubmitter, true, "DELETE", "/v1/checkpoints/{checkpoint_id}"},
-      {"ImportCheckpoint", kSubmitter, true, "POST", "/v1/checkpoints/{checkpoint_id}:import"},
-      {"ListArtifacts", kViewer, false, "GET", "/v1/jobs/{job_id}/artifacts"},
-      {"ReadArtifact", kViewer, false, "GET", "/v1/jobs/{job_id}/artifacts/{name}:read"},
-      {"AppendTrajectories", kSubmitter, true, "POST", "/v1/datasets/{dataset}:append"},
-      {"ListDatasets", kViewer, false, "GET", "/v1/datasets"},
-      {"StartUpload", kSubmitter, true, "POST", "/v1/uploads"},
-      {"WriteUpload", kSubmitter, false, "POST", "/v1/uploads/{sha256}:write"},
-      {"DeleteDataset", kAdmin, true, "DELETE", "/v1/datasets/{name}"},
-      {"Stats", kViewer, false, "GET", "/v1/stats"},
-      {"GetServerInfo", kViewer, false, "GET", "/v1/server"},
-      {"GetPrecisionPolicy", kViewer, false, "GET", "/v1/precision_policy"},
-      {"SetPrecisionPolicy", kAdmin, true, "PUT", "/v1/precision_policy"},
-      {"ListWorkers", kViewer, false, "GET", "/v1/workers"},
-      {"DrainWorker", kAdmin, true, "POST", "/v1/workers/{worker_id}:drain"},
-      {"GetConfig", kViewer, false, "GET", "/v1/config"},
-      {"ReloadConfig", kAdmin, true, "POST", "/v1/config:reload"},
-      {"BackupStore", kAdmin, true, "POST", "/v1/store:backup"},
-      {"GetHistory", kViewer, false, "GET", "/v1/history"},
-  };
+  static const auto& table = *[] {
+    auto* const rows = new std::vector<MethodRow>{
+        {"Train", kSubmitter, true},
+        {"GetJob", kViewer, false},
+        {"ListJobs", kViewer, false},
+        {"WatchJob", kViewer, false},
+        {"WatchJobs", kViewer, false},
+        {"ListEvents", kViewer, false},
+        {"PauseJob", kSubmitter, true},
+        {"ResumeJob", kSubmitter, true},
+        {"CancelJob", kSubmitter, true},
+        {"DeleteJob", kSubmitter, true},
+        {"UpdateJob", kSubmitter, true},
+        {"Checkpoint", kSubmitter, true},
+        {"ListCheckpoints", kViewer, false},
+        {"GetCheckpoint", kViewer, false},
+        {"DownloadCheckpoint", kViewer, false},
+        {"DeleteCheckpoint", kSubmitter, true},
+        {"ImportCheckpoint", kSubmitter, true},
+        {"ListArtifacts", kViewer, false},
+        {"ReadArtifact", kViewer, false},
+        {"AppendTrajectories", kSubmitter, true},
+        {"ListDatasets", kViewer, false},
+        {"StartUpload", kSubmitter, true},
+        {"WriteUpload", kSubmitter, false},
+        {"DeleteDataset", kAdmin, true},
+        {"Stats", kViewer, false},
+        {"GetServerInfo", kViewer, false},
+        {"GetPrecisionPolicy", kViewer, false},
+        {"SetPrecisionPolicy", kAdmin, true},
+        {"ListWorkers", kViewer, false},
+        {"DrainWorker", kAdmin, true},
+        {"GetConfig", kViewer, false},
+        {"ReloadConfig", kAdmin, true},
+        {"BackupStore", kAdmin, true},
+        {"GetHistory", kViewer, false},
+    };
+    for (MethodRow& row : *rows) ReadRoute(row);
+    return rows;
+  }();
   return table;
 }
 
@@ -71,11 +99,6 @@ const google::protobuf::MethodDescriptor& DescriptorOf(const MethodRow& row) {
     std::abort();
   }
   return *method;
-}
-
-bool CarriesFile(const google::protobuf::Descriptor& message) {
-  const google::protobuf::FieldDescriptor* const content = message.FindFieldByName("content");
-  return content != nullptr && content->type() == google::protobuf::FieldDescriptor::TYPE_BYTES;
 }
 
 const MethodRow& MethodOfRequest(const std::string& request_name) {

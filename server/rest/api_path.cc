@@ -18,9 +18,7 @@ namespace {
 
 // Returns true if the method supports HEAD. Endless streams have no meaningful head.
 bool AnswersHead(const MethodRow& row) {
-  const google::protobuf::MethodDescriptor& method = DescriptorOf(row);
-  return std::string(row.verb) == "GET" &&
-         (!method.server_streaming() || CarriesFile(*method.output_type()));
+  return row.verb == "GET" && (!DescriptorOf(row).server_streaming() || !row.response_body.empty());
 }
 
 HttpResponse NoSuchPath(const std::string& path) {

@@ -35,15 +35,10 @@ Credentials CredentialsOf(const HttpRequest& request) {
           .certificate_fault = request.certificate_fault};
 }
 
-bool HasBody(const MethodRow& method) {
-  const std::string verb = method.verb;
-  return verb != "GET" && verb != "DELETE";
-}
-
 // Reads the request message from body or query, then from the path, which must not contradict.
 absl::Status ReadRequest(const MethodRow& method, const std::map<std::string, std::string>& fields,
                          const HttpRequest& request, Message& message) {
-  if (HasBody(method)) {
+  if (!method.body.empty()) {
     if (request.body.empty() && request.query.empty()) return ReadPathFields(fields, message);
     if (!request.query.empty()) {
       return absl::InvalidArgumentError(absl::StrCat(method.verb, " ", method.path,

@@ -98,22 +98,18 @@ class OpenApi {
                       {"description", CommentOf(method)},
                       {"x-role", RoleName(row.role)},
                       {"parameters", Parameters(row, *method.input_type())}};
-    const std::string verb = row.verb;
-    if (verb != "GET" && verb != "DELETE") operation["requestBody"] = RequestBody(method);
-    operation["responses"] = Responses(method);
+    if (!row.body.empty()) operation["requestBody"] = RequestBody(row, method);
+    operation["responses"] = Responses(row, method);
     return operation;
   }
 
   Json Parameters(const MethodRow& row, const Descriptor& request) {
     const std::set<std::string> in_path = FieldsOfPath(row.path);
-    const std::string verb = row.verb;
-    const bool upload = CarriesFile(request);
-    const bool query = verb == "GET" || verb == "DELETE" || upload;
     Json parameters = Json::array();
     for (int i = 0; i < request.field_count(); ++i) {
       const FieldDescriptor& field = *request.field(i);
       const bool is_path = in_path.contains(field.name());
-      if (!is_path && (!query || field.name() == "content")) continue;
+      if (!is_path && (row.body == "*" || row.body == field.name())) continue;
       Json parameter = {{"name", field.name()},
                         {"in", is_path ? "path" : "query"},
                         {"required", is_path},
@@ -126,15 +122,15 @@ class OpenApi {
     return parameters;
   }
 
-  Json RequestBody(const MethodDescriptor& method) {
-    if (CarriesFile(*method.input_type())) return {{"content", {{kOctets, Json::object()}}}};
+  Json RequestBody(const MethodRow& row, const MethodDescriptor& method) {
+    if (row.body != "*") return {{"content", {{kOctets, Json::object()}}}};
     const char* type = method.client_streaming() ? kLines : "application/json";
     return {{"content", {{type, {{"schema", schemas_.Reference(*method.input_type())}}}}}};
   }
 
-  Json Responses(const MethodDescriptor& method) {
+  Json Responses(const MethodRow& row, const MethodDescriptor& method) {
     Json content;
-    if (CarriesFile(*method.output_type())) {
+    if (!row.response_body.empty()) {
       content[kOctets] = Json::object();
     } else {
       const char* type = method.server_streaming() ? kLines : "application/json";

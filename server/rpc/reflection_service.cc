@@ -21,7 +21,7 @@ using Request = grpc::reflection::v1alpha::ServerReflectionRequest;
 using Response = grpc::reflection::v1alpha::ServerReflectionResponse;
 
 const MethodRow& ReflectionRow() {
-  static const MethodRow row = {"ServerReflectionInfo", Role::kViewer, false, "", ""};
+  static const MethodRow row = {"ServerReflectionInfo", Role::kViewer, false};
   return row;
 }
 

@@ -21,7 +21,7 @@ using training::v1::AttachRequest;
 using training::v1::AttachResponse;
 
 const MethodRow& AttachRow() {
-  static const MethodRow row = {"Attach", Role::kWorker, true, "", ""};
+  static const MethodRow row = {"Attach", Role::kWorker, true};
   return row;
 }
 

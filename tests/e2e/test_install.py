@@ -37,13 +37,13 @@ class Install(unittest.TestCase):
     def test_the_prefix_holds_programs_protocol_and_scripts_only(self):
         files = {str(path.relative_to(self.prefix)) for path in self.prefix.rglob("*")
                  if path.is_file()}
-        proto = "share/genesis/proto/genesis/training/v1/"
+        protos = [path.relative_to(SOURCE) for folder in ("genesis", "google") for path in (SOURCE / "proto" / folder).rglob("*.proto")]
         python = SOURCE / "trainer" / "compiled" / "python"
         # These are built only if CUDA's headers exist.
         plug_ins = {f"bin/{path.name}" for path in (BUILD / "bin").glob("libgenesis_*.so")}
         self.assertEqual(files, plug_ins | {
             "bin/genesisd", "bin/genesis-worker", "bin/genesisctl", "share/doc/genesis/README.md",
-            *(proto + path.name for path in (SOURCE / proto.removeprefix("share/genesis/")).iterdir()),
+            *(f"share/genesis/{path}" for path in protos),
             *(f"share/genesis/compile/{path.relative_to(python)}" for path in python.rglob("*.py"))})
 
 
