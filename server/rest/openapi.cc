@@ -36,6 +36,45 @@ constexpr char kService[] = "genesis.training.v1.TrainingService";
 constexpr char kOctets[] = "application/octet-stream";
 constexpr char kLines[] = "application/x-ndjson";
 
+// A group of operations: generated clients and pages have a section for each.
+struct Tag {
+  const char* name;
+  const char* description;
+  std::vector<const char*> paths;  // Beginnings of the paths of its operations.
+};
+
+// The first tag whose path fits is that of an operation.
+const std::vector<Tag>& Tags() {
+  static const auto& tags = *new std::vector<Tag>{
+      {"events", "Events of all jobs.", {"/v1/events", "/v1/jobs:watch"}},
+      {"jobs", "Jobs and their artifacts.", {"/v1/jobs"}},
+      {"checkpoints", "Checkpoints: records, download, import.", {"/v1/checkpoints"}},
+      {"datasets", "Datasets, replay buffers, uploads.", {"/v1/datasets", "/v1/uploads"}},
+      {"workers", "Worker processes and devices.", {"/v1/workers"}},
+      {"precision", "The gate of reduced precision.", {"/v1/precision_policy"}},
+      {"metrics", "Counters, and metrics of jobs over time.", {"/v1/stats", "/v1/history"}},
+      {"daemon", "The daemon itself: version, settings, backups.", {"/v1/"}},
+  };
+  return tags;
+}
+
+const char* TagOf(const std::string& path) {
+  for (const Tag& tag : Tags()) {
+    for (const char* begin : tag.paths) {
+      if (absl::StartsWith(path, begin)) return tag.name;
+    }
+  }
+  return "";
+}
+
+Json TagList() {
+  Json list = Json::array();
+  for (const Tag& tag : Tags()) {
+    list.push_back({{"name", tag.name}, {"description", tag.description}});
+  }
+  return list;
+}
+
 const MethodDescriptor* FindInPool(const std::string& name) {
   static const auto& pool = *[] {
     auto* made = new google::protobuf::DescriptorPool;
@@ -72,6 +111,7 @@ class OpenApi {
               {"description",
                "The methods of TrainingService as HTTP with JSON: protobuf's JSON, with the names "
                "of the proto. 64-bit numbers are strings in answers; requests may use either."}}},
+            {"tags", TagList()},
             {"security", Json::array({Json{{"token", Json::array()}}, Json::object()})},
             {"paths", std::move(paths)},
             {"components",
@@ -95,6 +135,7 @@ class OpenApi {
   Json Operation(const MethodRow& row) {
     const MethodDescriptor& method = *FindInPool(row.name);
     Json operation = {{"operationId", row.name},
+                      {"tags", Json::array({TagOf(row.path)})},
                       {"description", CommentOf(method)},
                       {"x-role", RoleName(row.role)},
                       {"parameters", Parameters(row, *method.input_type())}};
