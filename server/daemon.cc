@@ -267,12 +267,14 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
       [this](const std::string& path, int status) {
         metrics_.Request("http", path, absl::StrCat(status));
       }});
-  reflection_ = std::make_unique<ReflectionService>(
-      gate_.get(), std::vector<std::string>{kTrainingServiceName, kHealthServiceName});
+  const std::vector<std::string> described = {kTrainingServiceName, kHealthServiceName};
+  reflection_ = std::make_unique<ReflectionV1>(gate_.get(), described);
+  old_reflection_ = std::make_unique<ReflectionV1Alpha>(gate_.get(), described);
   absl::StatusOr<std::unique_ptr<TrainingListener>> listener = TrainingListener::Start(
       {.settings = &settings_,
        .tls = security_.tls(),
-       .services = {training_service_.get(), remote_workers_.get(), reflection_.get()},
+       .services = {training_service_.get(), remote_workers_.get(), reflection_.get(),
+                    old_reflection_.get()},
        .refused = [this](const std::string& reason) { metrics_.ConnectionRefused(reason); },
        .unknown_method = [this] { metrics_.Request("grpc", "other", "UNIMPLEMENTED"); }});
   if (!listener.ok()) return StartFailure(ExitCode::kAddressInUse, listener.status());

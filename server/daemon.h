@@ -103,7 +103,8 @@ class Daemon {
   std::unique_ptr<EventWatches> watches_;
   std::unique_ptr<TrainingApi> api_;
   std::unique_ptr<TrainingServiceImpl> training_service_;
-  std::unique_ptr<ReflectionService> reflection_;
+  std::unique_ptr<ReflectionV1> reflection_;
+  std::unique_ptr<ReflectionV1Alpha> old_reflection_;
   std::unique_ptr<WorkerListener> worker_listener_;
   std::unique_ptr<TrainingListener> training_listener_;
   ServiceWatchdog watchdog_;

@@ -17,20 +17,20 @@ namespace {
 using google::protobuf::DescriptorPool;
 using google::protobuf::FileDescriptor;
 using google::protobuf::FileDescriptorProto;
-using Request = grpc::reflection::v1alpha::ServerReflectionRequest;
-using Response = grpc::reflection::v1alpha::ServerReflectionResponse;
 
 const MethodRow& ReflectionRow() {
   static const MethodRow row = {"ServerReflectionInfo", Role::kViewer, false};
   return row;
 }
 
+template <typename Response>
 void Refuse(grpc::StatusCode code, const std::string& message, Response& response) {
   response.mutable_error_response()->set_error_code(code);
   response.mutable_error_response()->set_error_message(message);
 }
 
 // Adds `file` and all of its imports, each only once.
+template <typename Response>
 void AddFile(const FileDescriptor& file, std::set<std::string>& seen, Response& response) {
   if (!seen.insert(file.name()).second) return;
   FileDescriptorProto description;
@@ -40,6 +40,7 @@ void AddFile(const FileDescriptor& file, std::set<std::string>& seen, Response& 
   for (int i = 0; i < file.dependency_count(); ++i) AddFile(*file.dependency(i), seen, response);
 }
 
+template <typename Response>
 void AnswerWithFile(const FileDescriptor* file, const std::string& wanted, Response& response) {
   std::set<std::string> seen;
   if (file == nullptr) {
@@ -49,6 +50,7 @@ void AnswerWithFile(const FileDescriptor* file, const std::string& wanted, Respo
   }
 }
 
+template <typename Request, typename Response>
 void AnswerWithExtension(const Request& request, Response& response) {
   const auto& wanted = request.file_containing_extension();
   const DescriptorPool& pool = *DescriptorPool::generated_pool();
@@ -58,6 +60,7 @@ void AnswerWithExtension(const Request& request, Response& response) {
   AnswerWithFile(field == nullptr ? nullptr : field->file(), wanted.containing_type(), response);
 }
 
+template <typename Response>
 void AnswerWithNumbers(const std::string& name, Response& response) {
   const DescriptorPool& pool = *DescriptorPool::generated_pool();
   const auto* type = pool.FindMessageTypeByName(name);
@@ -72,6 +75,7 @@ void AnswerWithNumbers(const std::string& name, Response& response) {
   }
 }
 
+template <typename Request, typename Response>
 Response AnswerTo(const Request& request, const std::vector<std::string>& services) {
   const DescriptorPool& pool = *DescriptorPool::generated_pool();
   Response response;
@@ -105,16 +109,18 @@ Response AnswerTo(const Request& request, const std::vector<std::string>& servic
 }
 
 std::vector<std::string> WithOwn(std::vector<std::string> services) {
+  services.emplace_back(grpc::reflection::v1::ServerReflection::service_full_name());
   services.emplace_back(grpc::reflection::v1alpha::ServerReflection::service_full_name());
   return services;
 }
 
+template <typename Request, typename Response>
 class ReflectionReactor final : public grpc::ServerBidiReactor<Request, Response> {
  public:
   ReflectionReactor(ApiCall call, const std::vector<std::string>& services)
       : call_(std::move(call)), services_(services) {
     if (call_.admission().ok()) {
-      StartRead(&request_);
+      this->StartRead(&request_);
     } else {
       End(call_.admission());
     }
@@ -122,14 +128,15 @@ class ReflectionReactor final : public grpc::ServerBidiReactor<Request, Response
 
   void OnReadDone(bool ok) override {
     if (!ok) return End(absl::OkStatus());
-    const absl::Status answered =
-        Guarded("ServerReflectionInfo", [this] { response_ = AnswerTo(request_, services_); });
+    const absl::Status answered = Guarded("ServerReflectionInfo", [this] {
+      response_ = AnswerTo<Request, Response>(request_, services_);
+    });
     if (!answered.ok()) return End(answered);
-    StartWrite(&response_);
+    this->StartWrite(&response_);
   }
   void OnWriteDone(bool ok) override {
     if (!ok) return End(absl::CancelledError("the reader is gone"));
-    StartRead(&request_);
+    this->StartRead(&request_);
   }
   void OnDone() override { delete this; }
 
@@ -138,7 +145,7 @@ class ReflectionReactor final : public grpc::ServerBidiReactor<Request, Response
   // or the server stops.
   void End(const absl::Status& status) {
     call_.Done("", status);
-    Finish(ToGrpcStatus(status));
+    this->Finish(ToGrpcStatus(status));
   }
 
   const ApiCall call_;
@@ -149,13 +156,24 @@ class ReflectionReactor final : public grpc::ServerBidiReactor<Request, Response
 
 }  // namespace
 
-ReflectionService::ReflectionService(const ApiGate* gate, std::vector<std::string> services)
+template <typename Service, typename Request, typename Response>
+ReflectionService<Service, Request, Response>::ReflectionService(const ApiGate* gate,
+                                                                 std::vector<std::string> services)
     : gate_(gate), services_(WithOwn(std::move(services))) {}
 
-grpc::ServerBidiReactor<Request, Response>* ReflectionService::ServerReflectionInfo(
+template <typename Service, typename Request, typename Response>
+grpc::ServerBidiReactor<Request, Response>*
+ReflectionService<Service, Request, Response>::ServerReflectionInfo(
     grpc::CallbackServerContext* context) {
-  return new ReflectionReactor(ApiCall(gate_, ReflectionRow(), "grpc", CredentialsOf(*context)),
-                               services_);
+  return new ReflectionReactor<Request, Response>(
+      ApiCall(gate_, ReflectionRow(), "grpc", CredentialsOf(*context)), services_);
 }
+
+template class ReflectionService<grpc::reflection::v1::ServerReflection,
+                                 grpc::reflection::v1::ServerReflectionRequest,
+                                 grpc::reflection::v1::ServerReflectionResponse>;
+template class ReflectionService<grpc::reflection::v1alpha::ServerReflection,
+                                 grpc::reflection::v1alpha::ServerReflectionRequest,
+                                 grpc::reflection::v1alpha::ServerReflectionResponse>;
 
 }  // namespace genesis

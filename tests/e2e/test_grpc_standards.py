@@ -6,6 +6,7 @@ import unittest
 import grpc
 from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase)
 
@@ -40,6 +41,25 @@ class Standards(harness.DaemonTest):
             # The other services can be described too.
             for name in database.get_services():
                 self.assertTrue(DescriptorPool(database).FindServiceByName(name).methods)
+
+    def test_both_versions_of_reflection_say_the_same(self):
+        daemon = self.start()
+        ask = reflection_pb2.ServerReflectionRequest
+        requests = [
+            ask(list_services=""), ask(file_containing_symbol=TRAINING), ask(file_by_filename="google/api/http.proto"),
+            ask(all_extension_numbers_of_type="google.protobuf.MethodOptions"), ask(file_by_filename="no.proto"), ask(),
+            ask(file_containing_extension={"containing_type": "google.protobuf.FieldOptions", "extension_number": 50101})]
+        with grpc.insecure_channel(daemon.grpc) as channel:
+            # The messages of both are the same on the wire.
+            first, second = (list(channel.stream_stream(
+                f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+                request_serializer=ask.SerializeToString,
+                response_deserializer=reflection_pb2.ServerReflectionResponse.FromString)(iter(requests), timeout=harness.LONG))
+                for version in ("v1", "v1alpha"))
+        self.assertEqual(first, second)
+        self.assertEqual([answer.WhichOneof("message_response") for answer in first],
+                         ["list_services_response", "file_descriptor_response", "file_descriptor_response",
+                          "all_extension_numbers_response", "error_response", "error_response", "file_descriptor_response"])
 
     def test_reflection_says_what_there_is_not(self):
         daemon = self.start()

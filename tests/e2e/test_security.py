@@ -122,6 +122,7 @@ class Tokens(SecurityTest):
         self.assertEqual(caught.exception.code().name, "UNAUTHENTICATED")
         self.assertEqual(set(viewer.services()),
                          {secure.TRAINING, "grpc.health.v1.Health",
+                          "grpc.reflection.v1.ServerReflection",
                           "grpc.reflection.v1alpha.ServerReflection"})
         answer = health_pb2_grpc.HealthStub(nobody.channel).Check(
             health_pb2.HealthCheckRequest(), timeout=harness.LONG)
