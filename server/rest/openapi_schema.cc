@@ -1,7 +1,7 @@
 #include "server/rest/openapi_schema.h"
 
 #include "absl/strings/str_cat.h"
-#include "config/job/field_rules.h"
+#include "config/job/proto_comments.h"
 
 namespace genesis {
 namespace {
@@ -100,9 +100,7 @@ Json OpenApiSchemas::FieldSchema(const FieldDescriptor& field) {
   } else {
     schema = Item(field);
   }
-  const std::string comment = CommentOf(field);
-  const std::string rule = RuleText(field);
-  const std::string text = absl::StrCat(comment, comment.empty() || rule.empty() ? "" : " ", rule);
+  const std::string text = DescriptionOf(field);
   if (!text.empty()) schema["description"] = text;
   return schema;
 }

@@ -1,11 +1,32 @@
-"""Tests docs/openapi.json with the standard validator of OpenAPI."""
+"""Tests docs/openapi.json and docs/job_file.schema.json with the standard validators of OpenAPI and JSON Schema."""
 
 import json
+import pathlib
+import re
+import tempfile
 import unittest
 
 from tools import SOURCE, TOOLS, run
 
 DOCS = SOURCE / "docs"
+SCHEMA = DOCS / "job_file.schema.json"
+BLOCK = re.compile(r"^```(?:yaml|json)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+WHOLE = """
+model: {world_model: {hidden_size: 64}}
+dataset: {trajectories: {path: hopper.npz}}
+training: {max_steps: 10}
+"""
+
+
+def job_files():
+    """Returns {place: text} of the job files in examples/ and of those on pages."""
+    found = {str(path.relative_to(SOURCE)): path.read_text() for path in sorted((SOURCE / "examples").glob("*.yaml"))}
+    for page in sorted([*DOCS.rglob("*.md"), SOURCE / "README.md"]):
+        text = page.read_text()
+        for block in BLOCK.finditer(text):
+            if re.search(r'^(?:model:|\{"model")', block[1], re.MULTILINE):
+                found[f"{page.relative_to(SOURCE)}:{text.count(chr(10), 0, block.start()) + 1}"] = block[1]
+    return found
 
 
 class ApiDocuments(unittest.TestCase):
@@ -17,6 +38,44 @@ class ApiDocuments(unittest.TestCase):
         self.assertEqual(len(set(names)), len(names))
         self.assertEqual({tag for operation in operations for tag in operation["tags"]}, {tag["name"] for tag in document["tags"]})
         self.assertEqual({len(operation["tags"]) for operation in operations}, {1})
+
+
+class JobSchema(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def check(self, *texts):
+        """Checks files with these contents. Returns the finished check-jsonschema."""
+        paths = [self.folder / f"{number}.yaml" for number in range(len(texts))]
+        for path, text in zip(paths, texts):
+            path.write_text(text)
+        return run(TOOLS / "check-jsonschema", "--schemafile", SCHEMA, *paths, check=False)
+
+    def test_is_a_schema(self):
+        run(TOOLS / "check-jsonschema", "--check-metaschema", SCHEMA)
+
+    def test_accepts_the_job_files_of_examples_and_pages(self):
+        files = job_files()
+        self.assertGreater(len(files), 8)
+        done = self.check(*files.values())
+        self.assertEqual(done.returncode, 0, f"{dict(enumerate(files))}\n{done.stdout}{done.stderr}")
+
+    def test_accepts_what_is_left_out(self):
+        for text in (WHOLE.replace("{hidden_size: 64}", ""), WHOLE + "optimizer:\n", WHOLE + "optimizer: {learning_rate: 0}\n",
+                     WHOLE + "max_restarts: 0\n", WHOLE + "optimizer: {weight_decay: -1}\n", WHOLE + "precision: {tf32: OFF}\n"):
+            with self.subTest(text):
+                done = self.check(text)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_refuses_what_the_daemon_refuses(self):
+        for text in ("training: {max_steps: 10}\n", WHOLE + "optimiser: {}\n", WHOLE + "max_restarts: 1001\n",
+                     WHOLE + "optimizer: {weight_decay: -2}\n", WHOLE + "precision: {mode: FP8}\n", WHOLE + "checkpoint: {keep_last: many}\n",
+                     WHOLE.replace("{world_model:", "{transformer: {}, world_model:"), WHOLE.replace("{trajectories: {path: hopper.npz}}", "{}"),
+                     WHOLE.replace("10", "-10"), WHOLE + "scheduling: {labels: {" + ", ".join(f"k{i}: v" for i in range(65)) + "}}\n"):
+            with self.subTest(text):
+                self.assertNotEqual(self.check(text).returncode, 0)
 
 
 if __name__ == "__main__":
