@@ -5,7 +5,9 @@ import io
 import os
 import pathlib
 import re
+import shutil
 import subprocess
+import tempfile
 import tokenize
 import typing
 import unittest
@@ -359,6 +361,25 @@ class House(unittest.TestCase):
     def test_protocol_keeps_the_rules_of_buf(self):
         lint = subprocess.run([BUF, "lint"], cwd=SOURCE / "proto", capture_output=True, text=True)
         self.assertEqual(lint.returncode, 0, lint.stdout + lint.stderr)
+
+    def test_protocol_stays_compatible_with_the_released_one(self):
+        """After a release: `buf build proto --path proto/genesis --exclude-source-info -o tests/house/released_api.binpb`."""
+        released = SOURCE / "tests" / "house" / "released_api.binpb"
+
+        def broken(proto: pathlib.Path) -> str:
+            check = subprocess.run([BUF, "breaking", "--against", released], cwd=proto, capture_output=True, text=True)
+            return check.stdout + check.stderr
+
+        self.assertEqual(broken(SOURCE / "proto"), "", "keep the number and name of a field, or reserve both")
+        with tempfile.TemporaryDirectory() as folder:
+            changed = pathlib.Path(folder, "proto")
+            shutil.copytree(SOURCE / "proto", changed)
+            page = changed / "genesis" / "training" / "v1" / "training.proto"
+            text = page.read_text()
+            page.write_text(text.replace("bool nesterov = 8;", "bool nesterov = 80;"))
+            self.assertIn('"nesterov" on message "OptimizerSpec" was deleted without reserving the number "8"', broken(changed))
+            page.write_text(text.replace("bool nesterov = 8;", 'reserved 8;\n  reserved "nesterov";'))
+            self.assertEqual(broken(changed), "", "a removed field is reserved")
 
 
 if __name__ == "__main__":
