@@ -122,13 +122,17 @@ void EventWatches::Tend() {
 
 void EventWatches::Second() {
   const std::vector<std::shared_ptr<EventWatcher>> watchers = Current();
-  if (watchers.empty()) return;
+  if (watchers.empty()) {
+    seen_version_ = -1;
+    return;
+  }
   std::vector<std::shared_ptr<const JobSnapshot>> changed;
   int64_t newest = seen_version_;
   for (JobView::Shown& each : view_->InMemory()) {
     newest = std::max(newest, each.snapshot->version);
     if (each.snapshot->version > seen_version_) changed.push_back(std::move(each.snapshot));
   }
+  if (seen_version_ < 0) changed.clear();  // The first second with a watcher.
   seen_version_ = newest;
   for (const auto& watcher : watchers) watcher->OnSecond(changed);
 }

@@ -67,7 +67,7 @@ class EventWatches {
   const JobView* const view_;
   std::atomic<bool> woken_ = false;
   absl::Time next_second_ = absl::InfinitePast();  // Used by the thread of Tend.
-  int64_t seen_version_ = 0;                       // Used by the thread of `threads_`.
+  int64_t seen_version_ = -1;  // Used by the thread of `threads_`; -1 without watchers.
   mutable absl::Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<const EventWatcher*, std::weak_ptr<EventWatcher>> watchers_ ABSL_GUARDED_BY(mutex_);

@@ -513,6 +513,35 @@ class Watching(ClientTest):
         self.assertEqual([step for kind, step, _ in past if kind == "checkpoint_written"], list(range(2000, 12_001, 2000)))
         self.assertEqual([state for kind, _, state in past if kind == "state_changed"][:3], ["QUEUED", "STARTING", "RUNNING"])
 
+    def test_events_of_all_jobs_go_on_through_a_killed_daemon(self):
+        jobs = [self.client.submit({**self.fast_job(4000, {"every_steps": 2000}), "scheduling": {"labels": {"team": team}}})
+                for team in ("a", "b")]
+        events, killed, ended = [], False, set()
+        for event in self.client.events():
+            events.append(event)
+            if not killed and event.kind == "checkpoint_written":
+                killed = True
+                self.restart()
+            if event.kind == "state_changed" and event.state == "SUCCEEDED":
+                ended.add(event.job.id)
+            if len(ended) == 2:
+                break
+        self.assertEqual(ended, {job.id for job in jobs})
+        sequences = [event.sequence for event in events if event.kind != "update"]
+        self.assertEqual(sequences, list(range(1, len(sequences) + 1)), "each event once, without gaps")
+        of_a = self.client.events(labels={"team": "a"}, kinds=["state_changed"], states=["SUCCEEDED"])
+        self.assertEqual(next(of_a).job.id, jobs[0].id)
+        last = next(self.client.events(kinds="state_changed", states="SUCCEEDED", job_id=jobs[1].id))
+        self.assertEqual((last.job.owner, last.kind), ("anonymous", "state_changed"))
+        paged, cursor = [], 0
+        while len(paged) < len(sequences):
+            page, cursor = self.client.events_page(cursor, page_size=3, wait_seconds=1)
+            paged += [event.sequence for event in page]
+        self.assertEqual(paged[:len(sequences)], sequences)
+        with self.assertRaises(genesis.InvalidArgumentError) as caught:
+            next(self.client.events(kinds=["log_line"]))
+        self.assertIn("state_changed, precision_changed", str(caught.exception))
+
     def test_nobody_answers(self):
         job = self.long_job()
         self.daemon.stop()
@@ -800,6 +829,16 @@ class Asyncio(ClientTest):
 
         for kinds in asyncio.run(all_of_them()):
             self.assertEqual(kinds[-1], "state_changed")
+
+    def test_events_of_all_jobs_may_be_left_early(self):
+        async def first_end():
+            async with genesis.AsyncClient(self.daemon.grpc) as client:
+                job = await client.submit(harness.spec(max_steps=50))
+                async for event in client.events(kinds=["state_changed"], states=["SUCCEEDED"]):
+                    return job.id, event.job.id
+
+        submitted, ended = asyncio.run(first_end())
+        self.assertEqual(submitted, ended)
 
 
 class Whole(ClientTest):

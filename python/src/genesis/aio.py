@@ -37,7 +37,7 @@ class _Threads:
         finally:
             close = getattr(iterator, "close", None)
             if close is not None:
-                await self.run(self._close, close)
+                self._close(close)  # Does not block, and works after the client was closed.
 
     @staticmethod
     def _close(close: Callable[[], None]) -> None:

@@ -6,7 +6,7 @@ import numbers
 import pathlib
 import tempfile
 import uuid
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from genesis import transfer
 from genesis.checkpoints import Checkpoint
@@ -16,7 +16,7 @@ from genesis.errors import AlreadyExistsError, InvalidArgumentError
 from genesis.events import Event, fleet_events_of
 from genesis.job import Job
 from genesis.module_job import DEFAULT_BATCH_SIZE, EXPORTED_FOR, NOT_SENT, files_of, only_size, optimizer_of, refuse_given_twice, size_in
-from genesis.requests import message, number_of
+from genesis.requests import event_filter, number_of
 from genesis.spec import Spec, merged, spec_of
 from genesis.training.v1 import job_pb2, operations_pb2, training_service_pb2
 from genesis.trajectories import Appender
@@ -237,12 +237,28 @@ class Client:
             OutOfRangeError: events after the cursor are no longer kept.
             UnavailableError: the daemon was unavailable for longer than the timeout.
         """
-        numbers = [number_of(job_pb2.JobState, "states", state) for state in ([states] if isinstance(states, str) else states)]
-        names = [kinds] if isinstance(kinds, str) else kinds
-        event_filter = message(training_service_pb2.EventFilter, job_id=job_id, owner=owner, labels=labels or {}, kinds=names, states=numbers)
-        for response in self.connection.watch("WatchJobs", cursor, timeout, filter=event_filter, skip_dropped=cursor == 0):
+        wanted = event_filter(job_id, owner, labels, kinds, states)
+        for response in self.connection.watch("WatchJobs", cursor, timeout, filter=wanted, skip_dropped=cursor == 0):
             if response is not None:
                 yield from fleet_events_of(response)
+
+    def events_page(self, cursor: int = 0, *, wait_seconds: int = 0, page_size: int = 1000, job_id: str = "", owner: str = "",
+                    labels: Optional[Mapping[str, str]] = None, kinds: Sequence[str] = (),
+                    states: Sequence[str] = ()) -> Tuple[List[Event], int]:
+        """Returns the next events after the cursor and the cursor of the next page, for callers that keep no stream open.
+
+        Args:
+            cursor: 0 for the oldest events, otherwise that of the previous page.
+            wait_seconds: how long to wait for an event if there is none yet, 0 to 300.
+            page_size: maximum number of events, 1 to 1000.
+            job_id, owner, labels, kinds, states: as in ``events``.
+
+        Raises:
+            OutOfRangeError: events after the cursor are no longer kept.
+        """
+        page = self.connection.call("ListEvents", timeout=self.connection.timeout + wait_seconds, cursor=cursor, page_size=page_size,
+                                    wait_seconds=wait_seconds, filter=event_filter(job_id, owner, labels, kinds, states))
+        return fleet_events_of(page), page.cursor
 
     # Checkpoints.
 

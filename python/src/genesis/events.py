@@ -68,9 +68,9 @@ def events_of(response: Any) -> "list[Event]":
 
 
 def fleet_events_of(response: Any) -> "list[Event]":
-    """Returns the events in one response of WatchJobs. A bookmark has none."""
+    """Returns the events in one response of WatchJobs or ListEvents. A bookmark has none."""
     found = _events(response.events)
-    for each in response.progress:
+    for each in getattr(response, "progress", ()):
         job = job_pb2.Job(id=each.job_id, state=each.state, progress=each.progress)
         found.append(Event("update", each.progress, job))
     return found

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Mapping, Optional, Sequence
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 
 from genesis.errors import InvalidArgumentError
+from genesis.training.v1 import job_pb2, training_service_pb2
 
 _LONGEST = 100
 _ACCEPTED = {FieldDescriptor.CPPTYPE_STRING: "text", FieldDescriptor.CPPTYPE_BOOL: "True or False",
@@ -63,3 +64,14 @@ def number_of(enum: EnumTypeWrapper, argument: str, name: Any) -> int:
     if f"{prefix}{name}" not in names:
         raise InvalidArgumentError(f"{argument} is {shown(name)}; accepted: {', '.join(each[len(prefix):] for each in names)}")
     return enum.Value(f"{prefix}{name}")
+
+
+def event_filter(job_id: str, owner: str, labels: Optional[Mapping[str, str]], kinds: Sequence[str], states: Sequence[str]) -> Any:
+    """Returns the filter of WatchJobs and ListEvents.
+
+    Raises:
+        InvalidArgumentError: unknown state.
+    """
+    numbers = [number_of(job_pb2.JobState, "states", state) for state in ([states] if isinstance(states, str) else states)]
+    names = [kinds] if isinstance(kinds, str) else kinds
+    return message(training_service_pb2.EventFilter, job_id=job_id, owner=owner, labels=labels or {}, kinds=names, states=numbers)
