@@ -2,10 +2,12 @@
 
 import pathlib
 import random
+import struct
 import subprocess
 import sys
 import tempfile
 import unittest
+import zlib
 
 import numpy
 import pandas
@@ -16,6 +18,26 @@ from pyarrow import parquet
 
 import genesis
 from genesis import data
+
+
+def png(pixels, colour):
+    """Returns a PNG file of 16 bits per channel, which Pillow does not write in colour."""
+    height, width = pixels.shape[:2]
+
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
+    header = struct.pack(">IIBBBBB", width, height, 16, colour, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def tiff(pixels):
+    """Returns a TIFF file of 16 bits per channel in RGB."""
+    content, bits = pixels.astype("<u2").tobytes(), struct.pack("<HHH", 16, 16, 16)
+    tags = [(256, 3, 1, pixels.shape[1]), (257, 3, 1, pixels.shape[0]), (258, 3, 3, 8), (259, 3, 1, 1), (262, 3, 1, 2), (273, 4, 1, 16),
+            (277, 3, 1, 3), (278, 3, 1, pixels.shape[0]), (279, 4, 1, len(content))]
+    return (b"II*\0" + struct.pack("<I", 16 + len(content)) + bits + b"\0\0" + content
+            + struct.pack("<H", len(tags)) + b"".join(struct.pack("<HHII", *tag) for tag in tags) + b"\0\0\0\0")
 
 
 class Converters(unittest.TestCase):
@@ -111,11 +133,38 @@ class Converters(unittest.TestCase):
             odd = odd.with_suffix(".png" if values.dtype == "uint16" else ".tiff")
             Image.fromarray(values).save(odd)
             self.refused(genesis.from_images(folder), f"{odd} cannot be read as an image: its pixels are of the mode ", "8 bits per channel")
+        odd.unlink()
+        deep = self.random.integers(0, 65536, (6, 8, 4)).astype(">u2")
+        for name, content in (("rgb.png", png(deep[..., :3], 2)), ("rgba.png", png(deep, 6)), ("grey.png", png(deep[..., 0], 0)),
+                              ("grey_alpha.png", png(deep[..., :2], 4)), ("a.ppm", b"P6\n8 6\n65535\n" + deep[..., :3].tobytes()),
+                              ("b.ppm", b"P6 # a comment 8 6 255\n8 6 1023\n" + deep[..., :3].tobytes()),
+                              ("c.pgm", b"P5\n8\n6\n256\n" + deep[..., 0].tobytes()),
+                              ("d.ppm", b"P3 8 6 300 " + b" ".join(b"%d" % each for each in deep[..., :3].ravel() % 301)),
+                              ("rgb.tiff", tiff(deep[..., :3]))):
+            odd = folder / "emu" / name
+            odd.write_bytes(content)
+            for mode in "RGB", "L":
+                with self.subTest(name, mode=mode):
+                    self.refused(genesis.from_images(folder, mode=mode), f"{odd} cannot be read as an image: its pixels are of the mode ", "8 bits per channel")
+            odd.unlink()
         with self.assertRaisesRegex(genesis.InvalidArgumentError, "mode is 'F'; accepted: 'RGB', or 'L'"):
             genesis.from_images(folder, mode="F")
         (self.path / "empty").mkdir()
         with self.assertRaisesRegex(genesis.InvalidArgumentError, "has no images in folders of their classes"):
             genesis.from_images(self.path / "empty")
+
+    def test_images_of_8_bits_and_fewer_are_taken(self):
+        folder = self.path / "images" / "emu"
+        folder.mkdir(parents=True)
+        pixels = self.random.integers(0, 256, (6, 8, 3), dtype="uint8")
+        for ending in ("png", "ppm", "tiff", "bmp", "webp"):
+            for mode in ("RGB", "L", "1", "P") if ending not in ("ppm", "webp") else ("RGB", "L"):
+                Image.fromarray(pixels).convert(mode).save(folder / f"{mode}.{ending}")
+        (folder / "few.pgm").write_bytes(b"P5\n# a comment 65535\n8 6\n15\n" + (pixels[..., 0] % 16).tobytes())
+        (folder / "few.ppm").write_bytes(b"P3 8 6 7 " + b" ".join(b"%d" % each for each in pixels.ravel() % 8))
+        (folder / "bits.pgm").write_bytes(b"P4\n8 6\n" + bytes(range(6)))
+        arrays = self.saved(genesis.from_images(self.path / "images"))
+        self.assertEqual(arrays["x"].shape, (len(list(folder.iterdir())), 3, 6, 8))
 
     # Text and tokens.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import codecs
 import pathlib
 import random
+import re
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NoReturn, Optional, Sequence, Tuple, Union
 
 from genesis.data import CHUNK_EXAMPLES, Chunks
@@ -23,6 +24,10 @@ FilePath = Union[str, pathlib.Path]
 Columns = Union[str, Sequence[str]]
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+# The tag of TIFF with the bits of each channel.
+BITS_PER_SAMPLE = 258
+# Bytes that hold the header of a PNM file, with comments.
+PNM_HEADER = 4096
 # Bytes of text read at a time.
 TEXT_BYTES = 1 << 20
 # Integer types of Parquet that a dataset cannot have, each with the next larger type that it can have.
@@ -172,9 +177,10 @@ def _pixels(file: pathlib.Path, size: Optional[Tuple[int, int]], mode: str) -> "
 
     try:
         with Image.open(file) as image:
-            if image.mode[:1] in ("I", "F"):  # Pillow would clip their values to 8 bits.
-                raise ValueError(f"its pixels are of the mode {image.mode}, and accepted are those of 8 bits per channel; convert it, or give arrays "
-                                 "to Client.train")
+            bits = _bits_per_channel(file, image)
+            if bits > 8 or image.mode[:1] in ("I", "F"):
+                what = f"its pixels are of the mode {image.mode}" + (f" with {bits} bits per channel" if bits else "")
+                raise ValueError(f"{what}, and accepted are those of 8 bits per channel; convert it, or give arrays to Client.train")
             image = image.convert(mode)
             if size is not None and image.size != (size[1], size[0]):
                 image = image.resize((size[1], size[0]), Image.BILINEAR)
@@ -182,6 +188,24 @@ def _pixels(file: pathlib.Path, size: Optional[Tuple[int, int]], mode: str) -> "
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise InvalidArgumentError(f"{file} cannot be read as an image: {error}; repair or remove it") from None
     return pixels[None] if pixels.ndim == 2 else numpy.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+def _bits_per_channel(file: pathlib.Path, image: Any) -> int:
+    """Returns the bits of the largest channel of a PNG, PNM or TIFF file; 0 for other formats. Pillow reduces more than 8 bits of several
+    channels to 8 and does not tell."""
+    if image.format == "TIFF":
+        return max(image.tag_v2.get(BITS_PER_SAMPLE) or (1,))
+    with open(file, "rb") as opened:
+        head = opened.read(PNM_HEADER)
+    if image.format == "PNG":  # Signature, length and type of the chunk IHDR, width, height, bit depth.
+        return head[24]
+    if image.format != "PPM":
+        return 0
+    words = re.sub(rb"#[^\n]*\n?", b" ", head).split(None, 4)
+    if words[0] in (b"P2", b"P3", b"P5", b"P6") and len(words) > 3:
+        return int(words[3]).bit_length()
+    largest = re.search(rb"\sMAXVAL\s+(\d+)", head) if words[0] == b"P7" else None
+    return int(largest.group(1)).bit_length() if largest else 0
 
 
 def _rows(pieces: "Iterator[numpy.ndarray]", length: int, field: str) -> Iterator[Arrays]:
