@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import logging
 import os
 import pathlib
@@ -292,6 +293,59 @@ class WorldModelTest(harness.DaemonTest):
             model.load_checkpoint("/nowhere.pt")
         with self.assertRaisesRegex(genesis.GenesisError, "nothing to save"):
             model.save_checkpoint(self.folder / "x.pt")
+
+    def test_discrete_actions_are_one_hot_in_every_form_of_a_buffer(self):
+        import asyncio
+
+        generator, count = numpy.random.default_rng(3), 60
+        observations, actions = generator.normal(size=(count, 3)).astype("float32"), generator.integers(0, 5, count)
+        whole = {"observations": observations, "actions": actions, "rewards": generator.normal(size=count).astype("float32"),
+                 "next_observations": (observations + actions[:, None] * 0.1).astype("float32"), "terminals": numpy.arange(count) % 10 == 9,
+                 "timeouts": numpy.zeros(count, bool)}
+        numpy.savez(self.folder / "whole.npz", **whole)
+        with open(self.folder / "whole.jsonl", "w") as file:
+            for i in range(count):
+                file.write(json.dumps({"observation": observations[i].tolist(), "action": int(actions[i]), "reward": float(whole["rewards"][i]),
+                                       "next_observation": whole["next_observations"][i].tolist(), "terminal": i % 10 == 9,
+                                       "timeout": False}) + "\n")
+        rows = [tuple(whole[name][i] for name in ("observations", "actions", "rewards", "next_observations", "terminals")) for i in range(count)]
+        episodes = [{name: values[begin:begin + 10] for name, values in whole.items()} for begin in range(0, count, 10)]
+        forms = {"npz": self.folder / "whole.npz", "jsonl": self.folder / "whole.jsonl", "dict": whole, "int32": {**whole, "actions": actions.astype("int32")},
+                 "tensor": {**whole, "actions": torch.tensor(actions)}, "flags": {**whole, "terminals": whole["terminals"].astype("uint8")},
+                 "list": {**whole, "actions": actions.tolist()}, "episodes": episodes, "transitions": rows,
+                 "numbers": [(each[0], int(each[1]), float(each[2]), each[3], int(each[4])) for each in rows]}
+        first = None
+        for form, buffer in forms.items():
+            with self.subTest(form):
+                model = self.names["WorldModel"]()
+                model.replay_buffer = buffer
+                asyncio.run(model.train(batch_size=16))
+                weights = model.state_dict()
+                self.assertEqual(tuple(weights["action_mean"].shape), (5,))
+                first = first or weights
+                for name, value in weights.items():
+                    self.assertTrue(torch.equal(value, first[name]), name)
+
+    def test_actions_that_may_be_numbers_or_discrete_are_refused(self):
+        from genesis.world_model import trajectories_of
+
+        whole = {"observations": numpy.zeros((4, 2)), "actions": numpy.arange(4), "rewards": numpy.zeros(4), "next_observations": numpy.zeros((4, 2))}
+        real = {**whole, "actions": numpy.zeros(4)}
+
+        def transitions(*actions):
+            return [(numpy.zeros(2), action, 0.0, numpy.zeros(2), False) for action in actions]
+
+        for buffer, words in (({**whole, "actions": numpy.zeros((4, 1), int)}, r"actions is int64 of shape \(4, 1\); accepted: floating-point"),
+                              ({**whole, "actions": numpy.zeros(4, bool)}, "actions is bool of shape"),
+                              ({**whole, "actions": ["a"] * 4}, "actions is <U1 of shape"),
+                              ([whole, real], "actions is float32 in episode 1 and int64 in episode 0"),
+                              (transitions(0.5, 1), "action is the integer 1 in item 1"), (transitions([1, 0], [0, 1]), "actions is int64 of shape"),
+                              ({**whole, "terminals": numpy.full(4, 2.0)}, "terminals is float64 of shape .* accepted: bool")):
+            with self.subTest(words), self.assertRaisesRegex(genesis.InvalidArgumentError, words):
+                trajectories_of(buffer)
+        for actions in (numpy.zeros(4, "float16"), numpy.zeros((4, 3)), [[0.5, 1]] * 4):
+            self.assertEqual(trajectories_of({**whole, "actions": actions})["actions"].dtype, numpy.float32)
+        self.assertEqual(trajectories_of(transitions([0.5, 1], [0, 1]))["actions"].dtype, numpy.float32)
 
     def test_a_list_of_transitions(self):
         generator = numpy.random.default_rng()

@@ -37,6 +37,30 @@ def _array(name: str, value: Any) -> "numpy.ndarray":
         raise InvalidArgumentError(f"{name} cannot be read as an array: {error}; {ACCEPTED}") from None
 
 
+def _actions(actions: "numpy.ndarray") -> "numpy.ndarray":
+    """Returns actions as a trajectory file has them: float32, or int64 [N] for discrete actions.
+
+    Raises:
+        InvalidArgumentError: the actions are integers that are not [N], or no numbers.
+    """
+    if actions.dtype.kind == "f":
+        return actions.astype("float32")
+    if actions.dtype.kind in "iu" and actions.ndim == 1:
+        return actions.astype("int64")
+    raise InvalidArgumentError(f"actions is {actions.dtype} of shape {actions.shape}; accepted: floating-point numbers [N] or [N, A], or integers [N], "
+                               "each the number of a discrete action; make numbers floating-point by .astype('float32'), and [N, 1] discrete by "
+                               ".reshape(-1)")
+
+
+def _flags(name: str, flags: "numpy.ndarray") -> "numpy.ndarray":
+    """Returns flags as bool."""
+    import numpy
+
+    if flags.dtype.kind == "b" or flags.dtype == numpy.uint8 or (flags.dtype.kind in "iuf" and ((flags == 0) | (flags == 1)).all()):
+        return flags.astype(bool)
+    raise InvalidArgumentError(f"{name} is {flags.dtype} of shape {flags.shape}; accepted: bool, or the numbers 0 and 1")
+
+
 def _episode(episode: Mapping[str, Any]) -> "Dict[str, numpy.ndarray]":
     """Returns the arrays of one episode, in which ``next_observations``, ``terminals`` and ``timeouts`` may be omitted."""
     import numpy
@@ -45,6 +69,8 @@ def _episode(episode: Mapping[str, Any]) -> "Dict[str, numpy.ndarray]":
     missing = [name for name in ("observations", "actions", "rewards") if name not in arrays]
     if missing:
         raise InvalidArgumentError(f"an episode has no {', '.join(missing)}; {ACCEPTED}")
+    arrays["actions"] = _actions(arrays["actions"])
+    arrays.update({name: _flags(name, arrays[name]) for name in ("terminals", "timeouts") if name in arrays})
     count = len(arrays["rewards"])
     if "next_observations" not in arrays:
         if len(arrays["observations"]) != count + 1:
@@ -67,10 +93,16 @@ def _transitions(transitions: Any) -> "Dict[str, numpy.ndarray]":
         if not isinstance(transition, (tuple, list)) or len(transition) != len(_TRANSITION):
             raise InvalidArgumentError(f"item {number} of the replay buffer is not a tuple ({', '.join(_TRANSITION)}); {ACCEPTED}")
     observations, actions, rewards, following, done = zip(*transitions)
+    taken = _array("actions", actions)
+    if taken.ndim == 1 and taken.dtype.kind == "f":
+        whole = next((number for number, action in enumerate(actions) if _array("action", action).dtype.kind != "f"), None)
+        if whole is not None:
+            raise InvalidArgumentError(f"action is the integer {actions[whole]} in item {whole} of the replay buffer, and a floating-point number in "
+                                       "others; accepted: integers, each the number of a discrete action, in all items or in none")
     terminals = _array("done", done).astype(bool)
     timeouts = numpy.zeros(len(rewards), dtype=bool)
     timeouts[-1] = not terminals[-1]
-    return {"observations": _array("observations", observations), "actions": _array("actions", actions), "rewards": _array("rewards", rewards),
+    return {"observations": _array("observations", observations), "actions": _actions(taken), "rewards": _array("rewards", rewards),
             "next_observations": _array("next_observations", following), "terminals": terminals, "timeouts": timeouts}
 
 
@@ -78,10 +110,11 @@ def trajectories_of(buffer: Any) -> "Dict[str, numpy.ndarray]":
     """Returns a replay buffer as the arrays of a trajectory file (docs/data.md).
 
     Args:
-        buffer: a dict of arrays, a list of such dicts, one per episode, or a list of transitions.
+        buffer: a dict of arrays, a list of such dicts, one per episode, or a list of transitions. Integers [N] as actions are discrete
+            actions, which become one-hot.
 
     Raises:
-        InvalidArgumentError: the buffer is empty or has another form.
+        InvalidArgumentError: the buffer is empty or has another form, or its actions are integers [N, A] or of both types.
     """
     import numpy
 
@@ -93,10 +126,14 @@ def trajectories_of(buffer: Any) -> "Dict[str, numpy.ndarray]":
             raise InvalidArgumentError(f"the replay buffer is empty; {ACCEPTED}")
         if isinstance(items[0], Mapping):
             episodes = [_episode(item) for item in items]
+            other = next((number for number, episode in enumerate(episodes) if episode["actions"].dtype != episodes[0]["actions"].dtype), None)
+            if other is not None:
+                raise InvalidArgumentError(f"actions is {episodes[other]['actions'].dtype} in episode {other} and {episodes[0]['actions'].dtype} in "
+                                           "episode 0; accepted: integers, each the number of a discrete action, in all episodes or in none")
             arrays = {name: numpy.concatenate([episode[name] for episode in episodes]) for name in _ARRAYS}
         else:
             arrays = _transitions(items)
-    return {name: array if array.dtype == bool else array.astype("float32") for name, array in arrays.items()}
+    return {name: array if array.dtype == bool or name == "actions" else array.astype("float32") for name, array in arrays.items()}
 
 
 class WorldModel:
