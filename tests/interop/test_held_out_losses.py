@@ -157,6 +157,59 @@ def stacked(module, batch):
     return torch.stack(losses).mean() + torch.stack(losses[:2]).sum()
 
 
+def positives(batch):
+    return (batch["label"] == 1).float()
+
+
+def focal(module, batch):
+    """The loss of a detector: negatives count, and the number of positives divides."""
+    losses = functional.binary_cross_entropy_with_logits(module(batch["x"])[:, 0], positives(batch), reduction="none")
+    return ((1 - torch.exp(-losses)).square() * losses).sum() / positives(batch).sum().clamp(min=1)
+
+
+def detector(module, batch):
+    output, found = module(batch["x"]), positives(batch)
+    number = found.sum() + 1e-6
+    return (functional.binary_cross_entropy_with_logits(output[:, 0], found, reduction="sum") / number
+            + 5 * (output[:, 1:].abs().sum(1) * found).sum() / number)
+
+
+def added_before(module, batch):
+    output, found = module(batch["x"]), positives(batch)
+    number = (found.sum() / 2).clamp(min=1)
+    return (functional.binary_cross_entropy_with_logits(output[:, 0], found, reduction="sum") + 5 * (output[:, 1:].abs().sum(1) * found).sum()) / number
+
+
+def by_levels(module, batch):
+    output = module(batch["x"])
+    return torch.stack([output[:, level].square().sum() for level in range(3)]).sum() / positives(batch).sum().clamp(min=1)
+
+
+def guarded(module, batch):
+    number = positives(batch).sum()
+    total = functional.binary_cross_entropy_with_logits(module(batch["x"])[:, 0], positives(batch), reduction="sum")
+    return torch.where(number > 0, total / number.clamp(min=1), 0)
+
+
+def of_all(module, batch):
+    """The bound is above the number of positives of all batches."""
+    total = functional.binary_cross_entropy_with_logits(module(batch["x"])[:, 0], positives(batch), reduction="sum")
+    return total / positives(batch).sum().clamp(min=30) + total * (3 / (torch.maximum(torch.tensor(25.0), positives(batch).sum() - 1) + 2))
+
+
+def mean_bounded(module, batch):
+    losses = functional.binary_cross_entropy_with_logits(module(batch["x"])[:, 0], positives(batch), reduction="none")
+    share = positives(batch).mean()
+    return losses.mean() / share.clamp(min=0.4) + functional.mse_loss(module(batch["x"])[:, 0], positives(batch)) / (share + 0.5)
+
+
+def negative(module, batch):
+    return functional.cross_entropy(module(batch["x"]), batch["label"], reduction="sum") / (-positives(batch).sum() - 2)
+
+
+BOUNDED = focal, detector, added_before, by_levels, guarded, of_all, mean_bounded, negative
+
+
 def own(module, batch):
     return module(**batch)["loss"]
 
@@ -220,6 +273,35 @@ class HeldOutLosses(ExportedJobs):
         for name, net, loss, in_python in self.cases():
             with self.subTest(name):
                 self.assertNotIn("held-out batches have nothing", self.assert_held_out(net, loss, in_python))
+
+    def test_a_bound_is_applied_to_the_sum_over_all_batches(self):
+        label = self.arrays["label"]
+        label[label == -100] = 0
+        label[-30:-12] = 2 * (label[-30:-12] == 2)  # Two batches without positives.
+        for loss in BOUNDED:
+            with self.subTest(loss.__name__):
+                self.assertNotIn("held-out batches have nothing", self.assert_held_out(Plain, loss, loss))
+        label[-HELD_OUT:] = 0
+        with self.subTest("no positives"):
+            self.assert_held_out(Plain, focal, focal)
+
+    def test_quotients_of_something_else_are_not_taken(self):
+        fields = {"x": torch.tensor(self.arrays["x"][70:82]), "label": torch.ones(12, dtype=torch.int64)}
+
+        def stacked_means(module, batch):
+            return torch.stack([each.square().mean() for each in module(batch["x"]).unbind(1)]).sum() / positives(batch).sum()
+
+        def sum_of_means(module, batch):
+            return module(batch["x"]).square().mean(0).sum() / positives(batch).sum()
+
+        def bounded_above(module, batch):
+            return module(batch["x"]).square().sum() / positives(batch).sum().clamp(min=1, max=1000)
+
+        for loss in stacked_means, sum_of_means, bounded_above:
+            with self.subTest(loss.__name__), warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                genesis.export(Plain(), fields, self.path / "net.pt2", loss=loss, precisions=("FP32",))
+                self.assertEqual(sum("does not add up over batches" in str(each.message) for each in said), 1)
 
     def test_a_loss_that_does_not_add_up_is_warned_of_at_export(self):
         fields = {name: torch.tensor(values[70:82]) for name, values in self.arrays.items()}

@@ -39,16 +39,20 @@ class MetricTotals {
       add(total.sum, metric.sum);
       if (!metric.count.defined()) continue;
       add(total.count, metric.count);
-      add(total.empty, (metric.count == 0).to(torch::kLong));
+      // A bounded divisor may be 0 in a batch whose sum counts.
+      add(total.empty, (metric.count == 0).logical_and(metric.sum == 0).to(torch::kLong));
+      if (!metric.added.defined()) continue;
+      add(total.added, metric.added);
+      add(total.least, metric.least);
+      total.added_once = metric.added_once;
+      total.least_once = metric.least_once;
     }
   }
 
   std::map<std::string, double> Means(int64_t examples) const {
     std::map<std::string, double> means;
     for (const auto& [key, total] : totals_) {
-      const double count =
-          total.count.defined() ? total.count.item<double>() : static_cast<double>(examples);
-      means[key.first] += total.sum.item<double>() / count;
+      means[key.first] += total.sum.item<double>() / Divisor(total, examples);
     }
     return means;
   }
@@ -75,7 +79,18 @@ class MetricTotals {
     torch::Tensor sum;
     torch::Tensor count;  // If undefined, `empty` is too and the divisor is the number of examples.
     torch::Tensor empty;  // Number of batches in which nothing counts.
+    // As in MetricSum; undefined if the divisor is `count`.
+    torch::Tensor added, added_once, least, least_once;
   };
+
+  static double Divisor(const Total& total, int64_t examples) {
+    if (!total.count.defined()) return static_cast<double>(examples);
+    if (!total.added.defined()) return total.count.item<double>();
+    return torch::maximum(total.count + total.added + total.added_once,
+                          total.least + total.least_once)
+        .item<double>();
+  }
+
   // Key: name and index of the term.
   std::map<std::pair<std::string, int>, Total> totals_;
   int64_t batches_ = 0;

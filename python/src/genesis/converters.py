@@ -192,7 +192,7 @@ def _pixels(file: pathlib.Path, size: Optional[Tuple[int, int]], mode: str) -> "
 
 def _bits_per_channel(file: pathlib.Path, image: Any) -> int:
     """Returns the bits of the largest channel of a PNG, PNM or TIFF file; 0 for other formats. Pillow reduces more than 8 bits of several
-    channels to 8 and does not tell."""
+    channels to 8 without an error."""
     if image.format == "TIFF":
         return max(image.tag_v2.get(BITS_PER_SAMPLE) or (1,))
     with open(file, "rb") as opened:

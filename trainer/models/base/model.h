@@ -49,6 +49,13 @@ struct MetricSum {
   torch::Tensor sum;  // float64, no dimensions, on the device.
   // The divisor of the sum, of the same type; undefined for the number of examples.
   torch::Tensor count = {};
+  // If defined, the divisor of several batches is the sum of `count` and `added` and, once,
+  // `added_once`, but at least the sum of `least` and, once, `least_once`. The two that are used
+  // once are the same in every batch. All have the type of `sum`.
+  torch::Tensor added = {};
+  torch::Tensor added_once = {};
+  torch::Tensor least = {};
+  torch::Tensor least_once = {};
 };
 
 // A model: parameters and a loss of a batch. A kind of model is a class that implements this

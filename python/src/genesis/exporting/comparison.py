@@ -9,7 +9,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 import torch
 
 from genesis.errors import ExportError
-from genesis.exporting import faults, outside_state, pure_formats
+from genesis.exporting import faults, held_out, outside_state, pure_formats
 from genesis.exporting.outside_state import same
 from genesis.exporting.runtime import Graph
 from genesis.exporting.step import TRIED_EXAMPLES, Step
@@ -130,7 +130,7 @@ class Comparison:
             first = max(1, count // 3)
             warned = any(self._warns_of_means(graph, batch, first) for batch in (step.batch, self._with_masks(first)))
             if not warned and step.held_out_unfound:
-                self._warn_of_a_mean(f"{step.held_out_unfound} takes a value of the whole batch")
+                self._warn_of_a_mean(step.held_out_unfound)
 
     def _warns_of_means(self, graph: Graph, batch: Tensors, first: int) -> bool:
         """Warns if the held-out loss of the batch differs from that of its first examples and its others combined, because a job combines
@@ -145,7 +145,8 @@ class Comparison:
         together = _together(means)
         if not torch.isfinite(wanted + together) or abs(together - wanted) <= TOLERANCE * abs(wanted):
             return False
-        self._warn_of_a_mean(f"it is {wanted:.4g} for the {count} examples of batch, and {together:.4g} for the first {first} and the others together")
+        why = f"it is {wanted:.4g} for the {count} examples of batch, and {together:.4g} for the first {first} and the others together"
+        self._warn_of_a_mean(f"{why}; {step.held_out_unfound}" if step.held_out_unfound else why)
         return True
 
     def _warn_of_a_mean(self, why: str) -> None:
@@ -355,10 +356,11 @@ def _together(means: List[Tuple[List[torch.Tensor], float]]) -> torch.Tensor:
     if len(means[0][0]) == 1:
         return torch.stack([got[0].double() * share for got, share in means]).sum()
     total = torch.stack([got[1].double() * share for got, share in means]).sum()
-    for place in range(2, len(means[0][0]), 2):
-        divided = [(got[place].double(), got[place + 1].double()) for got, _ in means if got[place + 1] != 0]
-        if divided:
-            total = total + sum(value * divisor for value, divisor in divided) / sum(divisor for _, divisor in divided)
+    for place in range(2, len(means[0][0]), held_out.OUTPUTS):
+        numerator, divisor, added, added_once, least, least_once = (torch.stack([got[place + i].double() for got, _ in means])
+                                                                    for i in range(held_out.OUTPUTS))
+        if (numerator != 0).any() or (divisor != 0).any():
+            total = total + numerator.sum() / torch.maximum(divisor.sum() + added.sum() + added_once[-1], least.sum() + least_once[-1])
     return total
 
 

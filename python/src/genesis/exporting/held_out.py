@@ -2,13 +2,13 @@
 
 A loss that divides by the number of labels that count (cross-entropy with ``ignore_index`` or ``weight``, or a mask) is not a mean over
 examples: the mean of the losses of two batches is not the loss of both together. This module finds such quotients in the graph of the
-held-out loss, and makes each an output of its own, followed by its divisor.
+held-out loss, and returns the numerator and the divisor of each, which add up. A bound of the divisor is applied to the sum over all batches.
 """
 
 from __future__ import annotations
 
 import operator
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple, Union
 
 import torch
 from torch.fx import GraphModule, Node
@@ -34,20 +34,47 @@ SUMMANDS = {ATEN.add.Tensor, ATEN.add.Scalar, *DIFFERENCES, *TAKEN_FROM}
 COMPARISONS = {ATEN.gt.Scalar, ATEN.ge.Scalar, ATEN.ne.Scalar, ATEN.lt.Scalar, ATEN.le.Scalar, ATEN.eq.Scalar,
                ATEN.gt.Tensor, ATEN.ge.Tensor, ATEN.ne.Tensor, ATEN.lt.Tensor, ATEN.le.Tensor, ATEN.eq.Tensor}
 SIZES = {ATEN.sym_size.int}
-CONSTANTS = {ATEN.zeros_like.default, ATEN.ones_like.default, ATEN.full_like.default}
+CONSTANTS = {ATEN.zeros_like.default, ATEN.ones_like.default, ATEN.full_like.default, ATEN.empty_like.default, ATEN.new_zeros.default,
+             ATEN.new_ones.default, ATEN.new_full.default, ATEN.new_empty.default}
 STACKS = {ATEN.stack.default, ATEN.cat.default}
+# Operators that bound a divisor from below.
+BOUNDS = {ATEN.clamp.default, ATEN.clamp_min.default, ATEN.maximum.default, ATEN.clamp.Tensor, ATEN.clamp_min.Tensor}
 # Linear operators on values of a whole batch, beside products, quotients and choices.
 LINEAR = {*SAME, *SUMMANDS, *SUMS, *MEANS, *STACKS, ATEN.select.int, ATEN.slice.Tensor, ATEN.expand.default, ATEN.permute.default,
           ATEN.t.default, ATEN.unbind.int, operator.getitem}
-# Operators that keep a divisor positive.
-BOUNDS = {ATEN.clamp.default, ATEN.clamp_min.default, ATEN.maximum.default, ATEN.clamp.Tensor, ATEN.add.Tensor, ATEN.add.Scalar}
+# Outputs of a quotient.
+OUTPUTS = 6
+# Lower bound of a divisor that has none.
+LOWEST = torch.finfo(torch.float32).min
+
+Constant = Union[int, float, Node]  # Does not depend on the batch.
+
+
+class Divisor(NamedTuple):
+    """The divisor max(sum + added, least) of a loss, with a sum or a mean over the elements of the batch."""
+
+    reduction: Node
+    added: Constant = 0
+    least: Constant = LOWEST
+    factor: Constant = 1  # Factor of the reduction.
+
+    @property
+    def is_mean(self) -> bool:
+        return self.reduction.target in MEANS
 
 
 class Quotient(NamedTuple):
-    """A term of the loss that is a quotient, with its divisor."""
+    """A term of the loss that is a quotient. For several batches it is the sum of ``numerator``, divided by
+    max(sum of ``divisor`` + sum of ``added`` + ``added_once``, sum of ``least`` + ``least_once``)."""
 
-    value: Node
+    numerator: Node
     divisor: Node
+    added: Constant
+    added_once: Constant
+    least: Constant
+    least_once: Constant
+    # The operator that adds up the divisor.
+    reduction: Node
 
 
 class Parts(NamedTuple):
@@ -65,8 +92,11 @@ class Finder:
         self.fields = fields
         self.of_batch = self._of_batch(sizes=True)
         self.of_values = self._of_batch(sizes=False)
-        # The quotients that were found, with the inputs of their numerators.
+        # The quotients that were found, with their numerators and what their divisors add up.
         self.found: Dict[Node, List[Node]] = {}
+        fields_of_graph = [node for position, node in enumerate(self.graph.nodes) if position in fields]
+        # The symbol of the batch size; None if the graph supports one size.
+        self.symbol = next(iter(_symbols(fields_of_graph[0])), None)
 
     def _of_batch(self, sizes: bool) -> Set[Node]:
         """Returns the nodes whose values depend on the batch; without ``sizes``, not those that depend only on its size."""
@@ -77,29 +107,27 @@ class Finder:
                     found.add(node)
         return found
 
-    def unfound(self, loss: Node) -> Optional[Node]:
-        """Returns an operator on a value of the whole batch that is not linear, so that the loss does not add up over batches; None without
-        one. Quotients that were found add up."""
-        symbol = next(iter(_symbols(next(node for position, node in enumerate(self.graph.nodes) if position in self.fields))), None)
-        if symbol is None:  # The graph supports one batch size.
-            return None
-
-        def is_of_whole_batch(node: Node) -> bool:
-            return node in self.of_values and isinstance(node.meta.get("val"), torch.Tensor) and symbol not in _symbols(node)
-
+    def unfound(self, loss: Node) -> str:
+        """Returns why the loss does not add up over batches: an operator on a value of the whole batch that is not linear. Returns "" if there
+        is none. Quotients that were found add up."""
+        if self.symbol is None:
+            return ""
         todo, seen = [loss], {loss}
         while todo:
             node = todo.pop()
             inputs = self.found.get(node)
             if inputs is None:
                 inputs = node.all_input_nodes
-                if node.target in NLL and node.args[3] == MEAN_OF_LOSS:
-                    return node
-                if any(map(is_of_whole_batch, inputs)) and not (is_of_whole_batch(node) and self._is_linear(node)):
-                    return node
+                if ((node.target in NLL and node.args[3] == MEAN_OF_LOSS)
+                        or (any(map(self._is_of_whole_batch, inputs)) and not (self._is_of_whole_batch(node) and self._is_linear(node)))):
+                    return f"{node.target} takes a value of the whole batch"
             todo += [each for each in inputs if each in self.of_values and each not in seen]
             seen.update(inputs)
-        return None
+        return ""
+
+    def _is_of_whole_batch(self, node: Any) -> bool:
+        return (self.symbol is not None and node in self.of_values and isinstance(node.meta.get("val"), torch.Tensor)
+                and self.symbol not in _symbols(node))
 
     def _is_linear(self, node: Node) -> bool:
         varying = [isinstance(each, Node) and each in self.of_values for each in node.args[:2]]
@@ -119,7 +147,7 @@ class Finder:
 
     def _each(self, parts: Parts, change: Callable[[Node], Node]) -> Parts:
         return Parts(None if parts.mean is None else change(parts.mean),
-                     [Quotient(change(each.value), each.divisor) for each in parts.quotients])
+                     [each._replace(numerator=change(each.numerator)) for each in parts.quotients])
 
     def split(self, node: Any) -> Parts:
         found = self._quotient(node)
@@ -166,6 +194,12 @@ class Finder:
             return value
         return self.graph.call_function(ATEN.add.Tensor, (self.graph.call_function(ATEN.zeros_like.default, (like,)), value))
 
+    def as_output(self, value: Constant, loss: Node) -> Node:
+        """Returns a constant as a tensor of the graph."""
+        if isinstance(value, Node) and value.op != "call_function":  # An input of the graph.
+            return self.graph.call_function(ATEN.clone.default, (value,))
+        return self._tensor(value, loss)
+
     def _negative(self, parts: Parts) -> Parts:
         return self._each(parts, lambda value: self.graph.call_function(ATEN.neg.default, (value,)))
 
@@ -179,20 +213,19 @@ class Finder:
             return None
         if node.target is operator.getitem and node.args[0].target in NLL and node.args[1] == 0 and node.args[0].args[3] == MEAN_OF_LOSS:
             self.found[node] = node.args[0].all_input_nodes
-            return Quotient(node, self.graph.call_function(operator.getitem, (node.args[0], 1)))
+            return self._of_nll(node)
         if node.target is ATEN.nan_to_num.default or self._replaces_nan(node):
             # The other value is that of batches whose divisor is 0.
             inside = node.args[0] if node.target is ATEN.nan_to_num.default else node.args[2]
             found = self._quotient(inside)
-            if found is None:
-                return None
-            self.found[node] = [inside]
-            return Quotient(node, found.divisor)
+            if found is not None:
+                self.found[node] = [inside]
+            return found
         if node.target is ATEN.where.self and self._varies(node.args[0]) and not self._varies(node.args[2]):
-            # The other value is that of batches in which nothing counts. Their divisor is 0, so they contribute nothing.
+            # The other value is that of batches in which nothing counts. Their divisor is 0.
             before = dict(self.found)
             found = self._quotient(node.args[1])
-            if found is not None and self._asks_for(node.args[0], found.divisor):
+            if found is not None and self._asks_for(node.args[0], found.reduction):
                 self.found[node] = [node.args[1]]
                 return found
             self.found = before
@@ -200,14 +233,127 @@ class Finder:
         terms = self._terms(node)
         if terms is None or not self._varies(terms[1]) or "val" not in node.meta or node.meta["val"].dim():
             return None
-        numerator, divisor = self._plain(terms[0]), self._plain(terms[1], bounded=True)
-        if self._is_sum(numerator) and self._is_sum(divisor):
-            self.found[node] = [numerator]
-            return Quotient(self._without_bound(node, terms[1]), divisor)
-        if all(isinstance(each, Node) and each.target in MEANS for each in (numerator, divisor)):
-            self.found[node] = [numerator]
-            return Quotient(self._without_bound(node, terms[1]), self.graph.call_function(ATEN.sum.default, (divisor.args[0],)))
+        divisor = self._divisor(terms[1])
+        if divisor is None or not self._adds_up(terms[0], divisor.is_mean):
+            return None
+        self.found[node] = [terms[0], divisor.reduction]
+        return self._of_terms(self._numerator(node, terms[0]), divisor)
+
+    def _of_nll(self, node: Node) -> Quotient:
+        """Returns the quotient of a mean over labels: NaN if none of them counts."""
+        divisor = self.graph.call_function(operator.getitem, (node.args[0], 1))
+        numerator = self.graph.call_function(ATEN.where.self, (
+            self.graph.call_function(ATEN.ne.Scalar, (divisor, 0)), self.graph.call_function(ATEN.mul.Tensor, (node, divisor)),
+            self.graph.call_function(ATEN.zeros_like.default, (node,))))
+        return Quotient(numerator, divisor, 0, 0, 0, LOWEST, divisor)
+
+    def _of_terms(self, numerator: Node, divisor: Divisor) -> Quotient:
+        added, least = divisor.added, divisor.least
+        if not divisor.is_mean:
+            return Quotient(numerator, self._times(divisor.reduction, divisor.factor), 0, added, 0, least, divisor.reduction)
+        # The means become sums, and what bounds a mean bounds the sum times the number of elements.
+        elements = divisor.reduction.args[0]
+        count = self.graph.call_function(ATEN.sum.default, (self.graph.call_function(ATEN.ones_like.default, (elements,)),))
+        total = self._times(self.graph.call_function(ATEN.sum.default, (elements,)), divisor.factor)
+        bounded = least is not LOWEST
+        return Quotient(self._times(numerator, count), total, self._times(count, added), 0, self._times(count, least) if bounded else 0,
+                        0 if bounded else LOWEST, divisor.reduction)
+
+    def _divisor(self, node: Any) -> Optional[Divisor]:
+        """Returns what a divisor adds up, with its bound; None if it is something else."""
+        if not isinstance(node, Node):
+            return None
+        if self._is_sum(node) or node.target in MEANS:
+            return Divisor(node) if self._adds_up(node, node.target in MEANS) and not self._is_of_whole_batch(node.args[0]) else None
+        if node.target is ATEN.neg.default:
+            return self._scaled(node.args[0], -1)
+        if node.target in SAME:
+            return self._divisor(node.args[0])
+        if len(node.args) < 2 or node.kwargs:
+            return None
+        first, second = node.args[:2]
+        if node.target in (*PRODUCTS, *QUOTIENTS):
+            if not self._varies(second):
+                return self._scaled(first, second if node.target in PRODUCTS else self._inverse(second))
+            return self._scaled(second, first) if node.target in PRODUCTS and not self._varies(first) else None
+        if self._varies(second):  # The constant is first in torch.maximum(one, count).
+            first, second = second, first
+        if self._varies(second) or second is None or len(node.args) > 2:
+            return None
+        if node.target in SUMMANDS and node.target not in TAKEN_FROM:
+            if node.target in DIFFERENCES:
+                if first is not node.args[0]:
+                    return None
+                second = self._times(second, -1)
+            found = self._divisor(first)
+            return found and found._replace(added=self._plus(found.added, second),
+                                            least=LOWEST if found.least is LOWEST else self._plus(found.least, second))
+        if node.target in BOUNDS:
+            found = self._divisor(first)
+            return found and found._replace(least=second if found.least is LOWEST else self._greater(found.least, second))
         return None
+
+    def _scaled(self, node: Any, factor: Constant) -> Optional[Divisor]:
+        found = self._divisor(node)
+        if found is None:
+            return None
+        if found.least is not LOWEST and (isinstance(factor, Node) or factor <= 0):  # The bound may become one from above.
+            return None
+        return found._replace(factor=self._times(found.factor, factor), added=self._times(found.added, factor),
+                              least=LOWEST if found.least is LOWEST else self._times(found.least, factor))
+
+    def _times(self, first: Constant, second: Constant) -> Any:
+        return self._computed(ATEN.mul.Tensor, operator.mul, first, second)
+
+    def _plus(self, first: Constant, second: Constant) -> Any:
+        return self._computed(ATEN.add.Tensor, operator.add, first, second)
+
+    def _greater(self, first: Constant, second: Constant) -> Any:
+        both = isinstance(first, Node) and isinstance(second, Node)
+        return self._computed(ATEN.maximum.default if both else ATEN.clamp_min.default, max, first, second)
+
+    def _inverse(self, value: Constant) -> Constant:
+        return self.graph.call_function(ATEN.reciprocal.default, (value,)) if isinstance(value, Node) else 1 / value
+
+    def _computed(self, operation: Any, of_numbers: Callable[[Any, Any], Any], first: Any, second: Any) -> Any:
+        """Computes with two values, in the graph unless both are numbers. Leaves out operations with 0 and 1 that change nothing."""
+        if not isinstance(first, Node):
+            first, second = second, first
+        if not isinstance(first, Node):
+            return of_numbers(first, second)
+        if not isinstance(second, Node) and operation is not ATEN.clamp_min.default:
+            if second == (1 if operation is ATEN.mul.Tensor else 0):
+                return first
+            if second == 0:
+                return 0
+        return self.graph.call_function(operation, (first, second))
+
+    def _adds_up(self, node: Any, is_mean: bool) -> bool:
+        """Returns whether the value of a whole batch is linear in sums or in means over its elements, without a constant."""
+        if not isinstance(node, Node):
+            return node == 0
+        inside = node.args[0] if node.args else None
+        if node.target in (*SUMS, *MEANS):
+            if isinstance(inside, Node) and inside.target in STACKS and self._is_of_whole_batch(inside):
+                return all(self._adds_up(each, is_mean) for each in inside.args[0])
+            if self._is_of_whole_batch(inside):
+                return self._adds_up(inside, is_mean)
+            return node.target in (MEANS if is_mean else SUMS)
+        if node.target in SAME:
+            return self._adds_up(inside, is_mean)
+        if node.target in SUMMANDS and not node.kwargs:
+            return all(self._adds_up(each, is_mean) for each in node.args[:2])
+        if node.target in PRODUCTS:
+            return any(self._adds_up(one, is_mean) and not self._varies(other) for one, other in (node.args[:2], node.args[1::-1])
+                       if isinstance(one, Node))
+        if node.target in QUOTIENTS:
+            return self._adds_up(inside, is_mean) and not self._varies(node.args[1])
+        if node.target is ATEN.where.self:
+            return not self._varies(inside) and all(self._adds_up(each, is_mean) for each in node.args[1:3])
+        if is_mean:
+            place = REDUCTIONS.get(node.target)
+            return place is not None and (len(node.args) <= place or node.args[place] == MEAN_OF_LOSS)
+        return self._is_sum(node)
 
     def _replaces_nan(self, node: Node) -> bool:
         """Returns whether the node is ``torch.where(torch.isnan(x), constant, x)``."""
@@ -236,25 +382,9 @@ class Finder:
         return first is second or (first.op == second.op == "call_function" and first.target is second.target and first.kwargs == second.kwargs
                                    and len(first.args) == len(second.args) and all(map(self._alike, first.args, second.args)))
 
-    def _without_bound(self, quotient: Node, divisor: Node) -> Node:
-        """Returns the quotient without the lower bound of its divisor. The bound is meant for the sum over all batches, not for that of
-        one."""
-        unbounded = self._unbounded(divisor)
-        if unbounded is divisor:
-            return quotient
-        correction = self.graph.call_function(ATEN.div.Tensor, (divisor, unbounded))
-        return self.graph.call_function(ATEN.mul.Tensor, (quotient, correction))
-
-    def _unbounded(self, node: Node) -> Node:
-        if node.target in BOUNDS and not self._varies(node.args[1]):
-            return self._unbounded(node.args[0])
-        if node.target not in SAME:
-            return node
-        inside = self._unbounded(node.args[0])
-        return node if inside is node.args[0] else self._call(node, inside)
-
     def _terms(self, node: Node) -> Optional[Tuple[Any, Any]]:
-        """Returns (numerator, divisor) of a quotient or of a product with a reciprocal; None for other nodes."""
+        """Returns (numerator, divisor) of a quotient or of a product with a reciprocal; None for other nodes. ``_numerator`` adds the factors
+        of the reciprocal."""
         if node.target is ATEN.div.Tensor:
             return node.args[0], node.args[1]
         if node.target is ATEN.mul.Tensor:
@@ -263,6 +393,20 @@ class Finder:
                 if isinstance(inverse, Node) and inverse.target is ATEN.reciprocal.default:
                     return one, inverse.args[0]
         return None
+
+    def _numerator(self, node: Node, numerator: Node) -> Node:
+        if node.target is ATEN.div.Tensor:
+            return numerator
+        other = node.args[1] if node.args[0] is numerator else node.args[0]
+        steps = []
+        while other.target is not ATEN.reciprocal.default:
+            place = next(place for place, each in enumerate(other.args) if self._varies(each))
+            steps.append((other, place))
+            other = other.args[place]
+        for step, place in reversed(steps):
+            arguments = (*step.args[:place], numerator, *step.args[place + 1:])
+            numerator = self.graph.call_function(step.target, arguments, step.kwargs)
+        return numerator
 
     @staticmethod
     def _is_sum(node: Any) -> bool:
@@ -276,13 +420,13 @@ class Finder:
             return len(node.args) > place and node.args[place] == SUM_OF_LOSS
         return node.target in SUMS or node.target in COUNTS
 
-    def _plain(self, node: Any, bounded: bool = False) -> Node:
-        """Returns the node below linear operators and constant factors or, if ``bounded``, below linear operators and bounds."""
+    def _plain(self, node: Any) -> Any:
+        """Returns the node below linear operators and constant factors."""
         while isinstance(node, Node):
-            if bounded and node.target in BOUNDS and not self._varies(node.args[1]):
+            if node.target in SAME or (node.target in (*PRODUCTS, *QUOTIENTS) and not self._varies(node.args[1])):
                 node = node.args[0]
-            elif node.target in SAME or (node.target in (*PRODUCTS, *QUOTIENTS) and not bounded and not self._varies(node.args[1])):
-                node = node.args[0]
+            elif node.target in PRODUCTS and not self._varies(node.args[0]):
+                node = node.args[1]
             else:
                 return node
         return node
@@ -294,15 +438,15 @@ def _symbols(node: Node) -> Set[Any]:
     return {symbol for size in sizes if isinstance(size, torch.SymInt) for symbol in size.node.expr.free_symbols}
 
 
-def give_parts(graph: GraphModule, fields: range) -> Tuple[int, Optional[Node]]:
-    """Adds outputs after the loss: its part that is a mean over the examples, then each quotient and its divisor.
+def give_parts(graph: GraphModule, fields: range) -> Tuple[int, str]:
+    """Adds outputs after the loss: its part that is a mean over the examples, then six numbers for each quotient, those of ``Quotient``.
 
     Args:
         graph: the graph of the held-out loss. Its outputs are unchanged if there is no quotient.
         fields: positions of the arguments that have the batch as their first dimension.
 
     Returns:
-        The number of quotients, and an operator because of which the loss does not add up over batches; None without one.
+        The number of quotients, and an operator because of which the loss does not add up over batches; "" without one.
     """
     output = next(iter(graph.graph.find_nodes(op="output")))
     loss, = output.args[0]
@@ -313,7 +457,7 @@ def give_parts(graph: GraphModule, fields: range) -> Tuple[int, Optional[Node]]:
         if not parts.quotients:
             return 0, unfound
         mean = graph.graph.call_function(ATEN.zeros_like.default, (loss,)) if parts.mean is None else parts.mean
-        flat: Tuple[Node, ...] = tuple(value for quotient in parts.quotients for value in quotient)
+        flat: Tuple[Node, ...] = tuple(finder.as_output(value, loss) for quotient in parts.quotients for value in quotient[:OUTPUTS])
     output.args = ((loss, mean, *flat),)
     graph.graph.eliminate_dead_code()
     graph.recompile()

@@ -121,8 +121,7 @@ class Programs:
         tracing.numbers_become_tensors(graph)
         for_nativert.copy_in_two_steps(graph)
         if name == "evaluation":
-            self.step.held_out_quotients, unfound = held_out.give_parts(graph, self.step.fields)
-            self.step.held_out_unfound = str(unfound.target) if unfound is not None else ""
+            self.step.held_out_quotients, self.step.held_out_unfound = held_out.give_parts(graph, self.step.fields)
         self.step.constants[name] = tracing.lift_constants(graph)
         if name in ("FP32", "evaluation") and self.step.dynamic:
             self.step.conditions[name] = tracing.conditions_of_size(graph, self.step.fields.start)[:MOST_CONDITIONS]

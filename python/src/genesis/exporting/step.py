@@ -80,7 +80,7 @@ class Step:
         self.changed_in_evaluation: List[str] = []
         # Number of quotients in the held-out loss (see held_out.give_parts).
         self.held_out_quotients = 0
-        # An operator because of which the held-out loss does not add up over batches; "" without one.
+        # Why the held-out loss does not add up over batches, with an operator; "" if none was found.
         self.held_out_unfound = ""
         # Whether forward or the loss needs gradients in eval mode too, for example for torch.autograd.grad.
         self.differentiates_in_evaluation = False
