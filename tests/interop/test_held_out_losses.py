@@ -210,6 +210,121 @@ def negative(module, batch):
 BOUNDED = focal, detector, added_before, by_levels, guarded, of_all, mean_bounded, negative
 
 
+def ramped(term):
+    """Returns a loss in which the term is inactive at export: its factor is a buffer that is 0."""
+    def loss(module, batch):
+        return module(batch["x"]).square().mean() + module.step * term(module(batch["x"]), batch)
+    loss.__name__ = term.__name__
+    return loss
+
+
+class Gated(Plain):
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(6, 1)
+        nn.init.zeros_(self.gate.weight)
+        nn.init.zeros_(self.gate.bias)
+
+
+class Steps(nn.Module):
+    """Computes with the dimensions of a batch [batch, 4, 6] in several orders."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.label = nn.Linear(6, 8), nn.Embedding(3, 8)
+        self.attend = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.recur, self.conv = nn.GRU(8, 8, batch_first=True), nn.Conv1d(8, 8, 3, padding=1)
+        self.norms = nn.ModuleList([nn.BatchNorm1d(8), nn.InstanceNorm1d(8), nn.GroupNorm(2, 8)])
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x, label):
+        h = self.embed(x.unflatten(1, (2, 3)).repeat(1, 2, 2)) + self.label(label)[:, None]
+        h = self.recur(self.attend(h))[0].transpose(0, 1).contiguous().transpose(0, 1)
+        channels = self.conv(h.transpose(1, 2))
+        for norm in self.norms:
+            channels = norm(channels)
+        pooled = functional.max_pool1d(channels, 2).mean(2) + h[torch.arange(h.shape[0]), label] + h.cumsum(1).flip(1).roll(1, 1).amax(1)
+        flat = h.reshape(-1, 8)[torch.arange(h.shape[0]) * 4 + label]
+        weights = torch.softmax(h.sum(2), 1)
+        best = torch.gather(h, 1, h.sum(2).topk(2, 1).indices[..., None].expand(-1, -1, 8)).sum(1) + h.sort(1).values[:, 0]
+        return self.head(pooled + flat + (weights[..., None] * h).sum(1) + best + functional.normalize(h[:, 0], dim=1) + h.std(1))
+
+
+def row_forms():
+    """Returns losses that compute with several rows of a batch, inactively in the sample batch, and losses that do not."""
+    torch.manual_seed(5)
+    fields = {"x": torch.randn(13, 6), "label": torch.arange(13) % 3, "id": torch.arange(13), "y": torch.randn(13, 3)}
+
+    def supervised_contrast(module, batch):
+        output = functional.normalize(module(batch["x"]), dim=1)
+        itself = torch.eye(output.shape[0], dtype=torch.bool)
+        alike = (output @ output.T).masked_fill(itself, -1e9)
+        pairs = ((batch["id"][:, None] == batch["id"]) & ~itself).float()
+        return -(pairs * (alike - alike.logsumexp(1, keepdim=True))).sum() / pairs.sum().clamp(min=1)
+
+    def hardest(module, batch):
+        far = (module(batch["x"])[:, None] - module(batch["x"])).square().sum(2)
+        same = batch["id"][:, None] == batch["id"]
+        return functional.relu((far * same).amax(1) - far.masked_fill(same, 1e6).amin(1) + 0.2).mean()
+
+    def repelled(module, batch):
+        output = module(batch["x"])
+        far = (output[:, None] - output).square().sum(2) + 10 * torch.eye(output.shape[0])
+        return (output - batch["y"]).square().mean() + functional.relu(1e-9 - far).sum() / output.shape[0]
+
+    def gated(module, batch):
+        weights = torch.softmax(module.gate(batch["x"])[:, 0], 0)
+        return (weights * (module(batch["x"]) - batch["y"]).square().mean(1)).sum()
+
+    def explained(module, batch):
+        return (module(batch["x"]) - batch["y"]).square().sum() / ((batch["y"] - batch["y"].mean(0)).square().sum() + 1e-6)
+
+    def contrast(output, batch):
+        logits = functional.normalize(output, dim=1) @ functional.normalize(batch["y"], dim=1).T
+        return functional.cross_entropy(logits, torch.arange(output.shape[0]))
+
+    terms = {"contrast": contrast, "softmax": lambda output, batch: (output.softmax(0) * output).mean(),
+             "sort": lambda output, batch: (output.sort(0).values - batch["y"].sort(0).values).abs().mean(),
+             "cumsum": lambda output, batch: output.cumsum(0).square().mean(), "norm": lambda output, batch: functional.normalize(output, dim=0).abs().mean(),
+             "deviation": lambda output, batch: functional.relu(1 - output.std(0)).mean(), "largest": lambda output, batch: output.amax(0).mean(),
+             "logsumexp": lambda output, batch: output.logsumexp(0).mean(), "rolled": lambda output, batch: (output * output.roll(1, 0)).mean(),
+             "flipped": lambda output, batch: (output * output.flip(0)).mean(),
+             "first": lambda output, batch: (output - output[:1]).abs().mean(), "median": lambda output, batch: output.square().mean(1).median(),
+             "hard": lambda output, batch: output.square().mean(1).topk(2).values.mean(), "batch_norm":
+             lambda output, batch: functional.batch_norm(output, None, None, training=True).abs().mean(), "selected":
+             lambda output, batch: (output - output[(torch.arange(output.shape[0]) + 1) % output.shape[0]]).abs().mean(),
+             "looked_up": lambda output, batch: (output - output[batch["id"] % output.shape[0]]).abs().mean(),
+             "covariance": lambda output, batch: (output.T @ output / output.shape[0]).square().mean(),
+             "attention": lambda output, batch: functional.scaled_dot_product_attention(*[output[None, None]] * 3).abs().mean(),
+             "row_sums": lambda output, batch: (output @ output.T).relu().sum(1).mean() / output.shape[0]}
+    mixing = {"supervised_contrast": (Counted, supervised_contrast, fields), "hardest": (Counted, hardest, fields), "repelled": (Counted, repelled, fields),
+              "gated": (Gated, gated, fields), "explained": (Counted, explained, {**fields, "y": torch.ones(13, 3), "x": torch.ones(13, 6)})}
+    mixing.update((name, (Counted, ramped(term), fields)) for name, term in terms.items())
+
+    def steps(module, batch):
+        return functional.cross_entropy(module(batch["x"], batch["label"]), batch["label"])
+
+    def views(module, batch):
+        both, count = module(torch.cat([batch["x"], batch["x"] * 0.9])), batch["x"].shape[0]
+        return -functional.cosine_similarity(both[:count], both[count:].detach(), dim=1).mean()
+
+    healthy = {
+        "flattened": lambda output, batch: functional.cross_entropy(output[:, None].expand(-1, 4, -1).reshape(-1, 3), batch["label"].repeat_interleave(4)),
+        "transposed": lambda output, batch: output.T.reshape(3, -1).square().sum(0).mean(), "weights": lambda output, batch:
+        (output.square().mean(1) * (1 + batch["label"])).mean(), "softmax": lambda output, batch: (output.softmax(1) * output).sum(1).mean(),
+        "largest": lambda output, batch: output.topk(2, 1).values.logsumexp(1).mean(), "one_hot": lambda output, batch:
+        (output * functional.one_hot(batch["label"], 3)).sum(1).mean(), "gathered": lambda output, batch:
+        output.log_softmax(1).gather(1, batch["label"][:, None]).mean(), "outer": lambda output, batch:
+        torch.einsum("bi,bj->bij", output, output).square().mean(), "products": lambda output, batch:
+        (output[:, None] @ output[:, :, None]).abs().mean(), "per_example": lambda output, batch: output.square().sum(1) / output.abs().sum(1),
+        "zeros": lambda output, batch: (output - output.new_zeros(3)).abs().mean(), "classes": lambda output, batch: output.square().mean(0).sum(),
+        "written": lambda output, batch: torch.zeros_like(output).scatter(1, batch["label"][:, None], output[:, :1]).abs().mean(), "divided":
+        lambda output, batch: output.square().sum() / output.shape[0], "centred": lambda output, batch: (output - output.mean(1, keepdim=True)).square().mean()}
+    healthy = {name: (Counted, lambda module, batch, term=term: term(module(batch["x"]), batch), fields) for name, term in healthy.items()}
+    healthy.update(steps=(Steps, steps, {name: fields[name] for name in ("x", "label")}), views=(Counted, views, fields))
+    return {"mixing": mixing, "healthy": healthy}
+
+
 def own(module, batch):
     return module(**batch)["loss"]
 
@@ -284,6 +399,18 @@ class HeldOutLosses(ExportedJobs):
         label[-HELD_OUT:] = 0
         with self.subTest("no positives"):
             self.assert_held_out(Plain, focal, focal)
+
+    def test_losses_that_compute_with_several_rows_are_warned_of(self):
+        for kind, forms in row_forms().items():
+            for name, (net, loss, fields) in forms.items():
+                with self.subTest(name, kind=kind), warnings.catch_warnings(record=True) as said:
+                    warnings.simplefilter("always")
+                    torch.manual_seed(1)
+                    genesis.export(net(), fields, self.path / "net.pt2", loss=loss, precisions=("FP32",))
+                    told = [str(each.message) for each in said if "does not add up over batches" in str(each.message)]
+                    self.assertEqual(len(told), kind == "mixing", told)
+                    for each in told:
+                        self.assertRegex(each, r"aten\.\w+\.\w+ (computes with several rows of the batch|takes a value of the whole batch)")
 
     def test_quotients_of_something_else_are_not_taken(self):
         fields = {"x": torch.tensor(self.arrays["x"][70:82]), "label": torch.ones(12, dtype=torch.int64)}

@@ -13,6 +13,8 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple, 
 import torch
 from torch.fx import GraphModule, Node
 
+from genesis.exporting.row_mixing import RowMixing
+
 ATEN = torch.ops.aten
 MEAN_OF_LOSS, SUM_OF_LOSS = 1, 2  # Values of the argument reduction=.
 NLL = {ATEN.nll_loss_forward.default, ATEN.nll_loss2d_forward.default}
@@ -108,19 +110,22 @@ class Finder:
         return found
 
     def unfound(self, loss: Node) -> str:
-        """Returns why the loss does not add up over batches: an operator on a value of the whole batch that is not linear. Returns "" if there
-        is none. Quotients that were found add up."""
+        """Returns why the loss does not add up over batches: an operator on a value of the whole batch that is not linear, or one that
+        computes with several rows. Returns "" if there is none. Quotients that were found add up."""
         if self.symbol is None:
             return ""
+        rows = RowMixing(self.graph.nodes, self.of_values, self.symbol)
         todo, seen = [loss], {loss}
         while todo:
             node = todo.pop()
             inputs = self.found.get(node)
             if inputs is None:
-                inputs = node.all_input_nodes
+                inputs = rows.inputs(node)
                 if ((node.target in NLL and node.args[3] == MEAN_OF_LOSS)
                         or (any(map(self._is_of_whole_batch, inputs)) and not (self._is_of_whole_batch(node) and self._is_linear(node)))):
                     return f"{node.target} takes a value of the whole batch"
+                if rows.mixes(node):
+                    return f"{node.target} computes with several rows of the batch"
             todo += [each for each in inputs if each in self.of_values and each not in seen]
             seen.update(inputs)
         return ""
