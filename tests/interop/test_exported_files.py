@@ -69,14 +69,14 @@ class ExportedFiles(ExportedJobs):
             "shape": (lambda: self.edit(manifest, b"16,\n    6", b"16,\n    7"), "of other bytes"),
             "large shape": (lambda: self.edit(manifest, b"16,\n    6", b"9223372036854775807,\n    9223372036854775807"),
                             "of other bytes"),
-            "older exporter": (lambda: self.edit(manifest, b'"format": 2,\n "producer": "genesis-trainer 0.1.0",', b'"format": 1,'),
+            "older exporter": (lambda: self.edit(manifest, b'"format": 3,\n "producer": "genesis-trainer 0.1.0",', b'"format": 1,'),
                                "which an older genesis-trainer wrote, whose graphs may compute products of slices from memory that is not "
                                "theirs: export it again with genesis-trainer 0.1.0;"),
-            "newer exporter": (lambda: self.edit(manifest, b'"format": 2,\n "producer": "genesis-trainer 0.1.0",',
-                                                 b'"format": 3,\n "producer": "genesis-trainer 9.0\\n",\n "more": {"a": [1.5]},'),
-                               'is of format 3, which "genesis-trainer 9.0\\n" wrote; this worker reads format 2: export it again with '
+            "newer exporter": (lambda: self.edit(manifest, b'"format": 3,\n "producer": "genesis-trainer 0.1.0",',
+                                                 b'"format": 4,\n "producer": "genesis-trainer 9.0\\n",\n "more": {"a": [1.5]},'),
+                               'is of format 4, which "genesis-trainer 9.0\\n" wrote; this worker reads format 3: export it again with '
                                'genesis-trainer 0.1.0;'),
-            "unknown key": (lambda: self.edit(manifest, b'"format": 2,', b'"format": 2,\n "more": 1,'), "an unknown key"),
+            "unknown key": (lambda: self.edit(manifest, b'"format": 3,', b'"format": 3,\n "more": 1,'), "an unknown key"),
             "losses": (lambda: self.edit(manifest, b'"losses": "MEAN"', b'"losses": "SUM"'), 'has losses "SUM"'),
             "version": (lambda: self.edit(manifest, b'"layers.1": 2', b'"layers.1": -2'), "has a manifest that cannot be read, at byte "),
             "losses that are none": (lambda: self.edit(manifest, b'"losses": "MEAN"', b'"losses": "EXAMPLES"'), "model.exported"),

@@ -283,12 +283,7 @@ class Reader {
                           static_cast<size_t>(constants) +
                           (own == file_.constants.end() ? 0 : own->second.size());
     const size_t quotients = file_.held_out_quotients;
-    const bool evaluates = graph == kEvaluationGraph;
-    const size_t means = 2 + kMeanOutputs * quotients;
-    if (evaluates && quotients > 0 && outline.inputs == inputs && outline.outputs == means) {
-      return absl::OkStatus();
-    }
-    const size_t outputs = evaluates
+    const size_t outputs = graph == kEvaluationGraph
                                ? 1 + (quotients > 0 ? 1 + kQuotientOutputs * quotients : 0)
                                : 1 + examples + file_.gradients.size() + file_.changed.size();
     if (outline.inputs == inputs && outline.outputs == outputs) return absl::OkStatus();

@@ -58,15 +58,13 @@ struct ExportedFile {
   bool by_example = false;
   // Number of parts of the held-out loss that are not means over the examples. If there are any,
   // the graph returns after the loss the part that is a mean, then kQuotientOutputs for each of
-  // these: its MetricSum without the name. Graphs of earlier exporters return kMeanOutputs, the
-  // value and its divisor.
+  // these: its MetricSum without the name.
   size_t held_out_quotients = 0;
   std::vector<std::string> gradients;  // Trained tensors on which the loss depends, in order.
   std::vector<std::string> changed;    // State that a step changes, in order.
 };
 
 inline constexpr size_t kQuotientOutputs = 6;
-inline constexpr size_t kMeanOutputs = 2;
 
 // The graph of the held-out loss.
 inline constexpr char kEvaluationGraph[] = "evaluation";

@@ -13,7 +13,7 @@
 namespace genesis {
 
 // Format 1 had no producer, and its graphs multiply tensors with gaps in memory incorrectly.
-inline constexpr int64_t kExportedFormat = 2;
+inline constexpr int64_t kExportedFormat = 3;
 inline constexpr size_t kMaxTensors = 100'000;
 
 // The manifest of an exported file, as written in it.

@@ -433,14 +433,9 @@ std::vector<MetricSum> ExportedModel::Evaluate(const Batch& batch) {
   const auto examples = static_cast<double>(batch.size());
   if (file_.held_out_quotients == 0) return {{"loss", number(0) * examples}};
   std::vector<MetricSum> sums = {{"loss", number(1) * examples}};
-  const size_t each = (outputs.size() - 2) / file_.held_out_quotients;
-  for (size_t i = 2; i + each <= outputs.size(); i += each) {
-    if (each == kQuotientOutputs) {
-      sums.push_back({"loss", number(i), number(i + 1), number(i + 2), number(i + 3),
-                      number(i + 4), number(i + 5)});
-    } else {
-      sums.push_back(MeanOver(outputs[i], outputs[i + 1]));
-    }
+  for (size_t i = 2; i + kQuotientOutputs <= outputs.size(); i += kQuotientOutputs) {
+    sums.push_back({"loss", number(i), number(i + 1), number(i + 2), number(i + 3), number(i + 4),
+                    number(i + 5)});
   }
   return sums;
 }

@@ -17,7 +17,7 @@ from genesis.exporting.programs import Programs
 from genesis.exporting.step import TYPES
 
 # Workers reject format 1, because its exporters wrote graphs with wrong products (see tracing.numbers_become_tensors).
-FORMAT = 2
+FORMAT = 3
 
 
 def _bytes_of(tensor: torch.Tensor) -> Any:
