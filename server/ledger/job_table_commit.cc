@@ -158,12 +158,12 @@ void JobTable::Settle(bool written) {
     told.try_emplace(each.snapshot->job.id());
   }
   view_.Publish(std::move(change));
+  PublishEvents(events);
   for (const auto& [id, of_job] : told) {
     std::shared_ptr<const JobSnapshot>& snapshot = changed[id];
     if (snapshot == nullptr) snapshot = view_.Snapshot(id).value_or(nullptr);
     if (snapshot != nullptr) hub_->Publish(snapshot, of_job);
   }
-  PublishEvents(events);
 }
 
 void JobTable::PublishEvents(const JobEvents& events) {

@@ -343,7 +343,7 @@ TEST(OutputTest, PrintsJsonWithTheNamesOfTheProtocol) {
 
 TEST(OutputTest, PrintsYamlOfEveryKindOfField) {
   training::v1::ListJobsResponse response;
-  EXPECT_EQ(ToYaml(response), "jobs: []\nnext_page_token: \"\"\n");
+  EXPECT_EQ(ToYaml(response), "jobs: []\nnext_page_token: \"\"\ncursor: 0\n");
   Job& job = *response.add_jobs();
   job.set_id("a");
   job.mutable_create_time()->set_seconds(1767323045);
@@ -383,7 +383,8 @@ TEST(OutputTest, PrintsYamlOfEveryKindOfField) {
             "    peak_device_bytes: 0\n"
             "    ranks: []\n"
             "    queue_reason: \"\"\n"
-            "next_page_token: \"\"\n");
+            "next_page_token: \"\"\n"
+            "cursor: 0\n");
   training::v1::StatsResponse stats;
   EXPECT_THAT(ToYaml(stats), HasSubstr("jobs_by_state: {}\n"));
   (*stats.mutable_jobs_by_state())["RUNNING"] = 2;

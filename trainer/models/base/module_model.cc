@@ -30,9 +30,4 @@ MetricSum SumOf(const std::string& name, const torch::Tensor& metrics) {
   return {name, (wide.dim() > 1 ? wide.flatten(1).mean(1) : wide).sum()};
 }
 
-MetricSum MeanOver(const torch::Tensor& mean, const torch::Tensor& divisor) {
-  const torch::Tensor count = divisor.to(torch::kDouble).reshape({});
-  return {"loss", at::where(count != 0, mean.to(torch::kDouble).reshape({}) * count, 0), count};
-}
-
 }  // namespace genesis

@@ -46,8 +46,4 @@ std::optional<torch::Tensor> Weights(const Batch& batch);
 // over all but the first dimension.
 MetricSum SumOf(const std::string& name, const torch::Tensor& metrics);
 
-// Returns the metric for a batch loss that is a mean over `divisor` items that count, e.g. labels
-// that are not ignored. If nothing in the batch counts, 0 / 0, it adds nothing to other batches.
-MetricSum MeanOver(const torch::Tensor& mean, const torch::Tensor& divisor);
-
 }  // namespace genesis
