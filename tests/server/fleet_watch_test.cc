@@ -5,6 +5,8 @@
 #include <set>
 #include <thread>
 
+#include "server/api/event_watches.h"
+#include "server/api/open_watches.h"
 #include "server/ledger/job_table.h"
 #include "tests/server/daemon_fixture.h"
 #include "tests/server/jobs_for_test.h"
@@ -367,6 +369,46 @@ TEST_F(FleetWatchTest, BadFiltersCursorsAndWaitsAreRefusedWithAllFaults) {
   const std::string many = refusal(request);
   EXPECT_THAT(many, HasSubstr("filter.kinds"));
   EXPECT_LT(many.size(), 1000U);
+}
+
+TEST_F(FleetWatchTest, TheWatchesOfOneCallerAreBounded) {
+  struct Reader {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReader<WatchJobsResponse>> stream;
+  };
+  std::vector<Reader> readers(OpenWatches::kMaxOfCaller);
+  WatchJobsResponse message;
+  for (Reader& reader : readers) {
+    reader.stream = stub_->WatchJobs(&reader.context, {});
+    ASSERT_TRUE(reader.stream->Read(&message));
+  }
+  EXPECT_TRUE(Watch({}, [](const auto&) { return false; }).empty());
+  EXPECT_EQ(status_.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  for (Reader& reader : readers) {
+    reader.context.TryCancel();
+    reader.stream->Finish();
+  }
+}
+
+TEST(EventWatchesTest, TheWaitsOfOneCallerAreBounded) {
+  EventLog log;
+  EventWatches watches(&log, nullptr);
+  int answered = 0;
+  const auto wait = [&](const std::string& caller) {
+    return watches.Wait(caller, absl::Hours(1), [&](bool last) {
+      answered += last ? 1 : 0;
+      return last;
+    });
+  };
+  for (int i = 0; i < 512; ++i) ASSERT_TRUE(wait("ann").ok());
+  const absl::Status refused = wait("ann");
+  EXPECT_TRUE(absl::IsResourceExhausted(refused));
+  EXPECT_THAT(refused.message(), HasSubstr("at most 512 of one caller"));
+  EXPECT_TRUE(wait("bob").ok());
+  watches.Stop();
+  EXPECT_EQ(answered, 513);
+  EXPECT_TRUE(wait("ann").ok()) << "answered at once";
+  EXPECT_EQ(answered, 514);
 }
 
 }  // namespace
