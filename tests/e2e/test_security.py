@@ -15,6 +15,7 @@ import urllib.request
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+import api_client
 import harness
 import secure
 
@@ -167,6 +168,88 @@ class Tokens(SecurityTest):
                              check=False)
         self.assertEqual(refused.returncode, 2)
         self.assertIn("the token would travel unencrypted to 192.0.2.1:1", refused.stderr)
+
+
+class HttpWithToken(api_client.HttpApi):
+    types = staticmethod(secure.messages)
+
+    def __init__(self, address, token):
+        self.token = token
+        super().__init__(address, grpc_api=self)
+
+    def exchange(self, verb, target, body=None, headers=None):
+        return super().exchange(verb, target, body, {**(headers or {}), "Authorization": f"Bearer {self.token}"})
+
+
+class Owners(SecurityTest):
+    """The table in docs/security.md: every method, caller and transport."""
+
+    COLUMNS = {"ann": "submitter", "bob": "submitter", "vic": "viewer", "root": "admin"}
+    READING = ("GetJob", "GetCheckpoint", "ListArtifacts", "ListCheckpoints", "GetHistory", "Stats")
+
+    def rows(self):
+        """Yields (first cell, {caller: cell})."""
+        page = (harness.SOURCE / "docs" / "security.md").read_text()
+        table = page[page.index("| Call | Owner | Other submitter | Viewer | Admin |"):].split("\n\n")[0]
+        for line in table.splitlines()[2:]:
+            cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+            yield cells[0], dict(zip(self.COLUMNS, cells[1:]))
+
+    def connect(self, *flags):
+        lines, tokens = [], {}
+        for name, role in self.COLUMNS.items():
+            tokens[name], line = secure.new_token(name, role)
+            lines.append(line)
+        daemon = self.start("--auth-tokens-file", str(secure.write_secret(self.folder / "tokens", "\n".join(lines) + "\n")), *flags)
+        self.callers = {}
+        for name, token in tokens.items():
+            client = self.plain(daemon, token)
+            http_api = HttpWithToken(daemon.http, token)
+            self.callers[name] = {"grpc": client.code, "http": lambda method, api=http_api, **fields: api.call(method, fields).code}
+        self.jobs = 0
+
+    def job_of_ann(self, kind):
+        self.jobs += 1
+        job_id = f"{kind}-{self.jobs}"
+        spec = {"model": {"world_model": {}}, "dataset": {"trajectories": {"path": "pendulum.npz"}}, "training": {"max_steps": 10}}
+        self.assertEqual(self.callers["ann"]["http"]("Train", spec=spec, job_id=job_id), "OK")
+        if kind == "ok":
+            self.assertEqual(self.callers["root"]["http"]("GetJob", job_id=job_id, wait_seconds=300), "OK")
+        return job_id
+
+    def fields(self, method):
+        if "Checkpoint" in method and method not in ("Checkpoint", "ListCheckpoints"):
+            return {"checkpoint_id": self.job_of_ann("ok") + "-step-10"}
+        fields = {"job_id": self.job_of_ann("ok" if method in ("DeleteJob", *self.READING) else "hold")}
+        return {**fields, "update_mask": "labels"} if method == "UpdateJob" else fields
+
+    def check(self, methods, expected):
+        for method in methods:
+            for caller, cell in expected.items():
+                for transport, call in self.callers[caller].items():
+                    fields = self.fields(method)
+                    if transport == "grpc" and "update_mask" in fields:
+                        fields["update_mask"] = {"paths": ["labels"]}
+                    code = call(method, **fields)
+                    refused = re.match("[A-Z_]+", cell)
+                    with self.subTest(method, caller=caller, transport=transport):
+                        if refused:
+                            self.assertEqual(code, refused[0])
+                        else:
+                            self.assertNotIn(code, ("PERMISSION_DENIED", "UNAUTHENTICATED", "NOT_FOUND"))
+                    if "job_id" in fields:
+                        self.callers["root"]["http"]("CancelJob", job_id=fields["job_id"], now=True)
+
+    def test_the_table(self):
+        changing, reading, hidden = self.rows()
+        self.connect()
+        self.check(changing[0].split(", "), changing[1])
+        self.check(self.READING, reading[1])
+        self.assertIn("auth.own_jobs_only", hidden[0])
+
+    def test_the_table_with_own_jobs_only(self):
+        self.connect("--auth-own-jobs-only=true")
+        self.check(self.READING, list(self.rows())[2][1])
 
 
 class Audit(SecurityTest):
