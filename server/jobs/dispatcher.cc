@@ -116,7 +116,10 @@ std::vector<std::string> Dispatcher::QueueInOrder() const {
     waiting.push_back({id, job.priority(), job.owner(), ordinal++, RanksOf(job)});
   }
   const std::vector<HoldingJob> holding = HoldingJobs();
-  return quotas_.Startable(QueueOrder(waiting, holding, usage_, clock_.Steady()), waiting, holding);
+  std::vector<std::string> order = QueueOrder(waiting, holding, usage_, clock_.Steady());
+  const std::set<std::string> over = quotas_.OverQuota(order, waiting, holding);
+  if (!over.empty()) std::erase_if(order, [&](const auto& id) { return over.contains(id); });
+  return order;
 }
 
 int64_t Dispatcher::MemoryOf(const training::v1::JobSpec& spec) const {

@@ -86,9 +86,7 @@ std::map<std::string, JobQueries::QueuePlace> JobQueries::ReadQueue() const {
   }
   const std::vector<absl::Time> starts =
       EstimateStarts(needed, slots, holding, ExpectedDuration(), now);
-  const std::vector<std::string> startable =
-      dispatcher_.quotas().Startable(order, waiting, holding);
-  const std::set<std::string> in_quota(startable.begin(), startable.end());
+  const std::set<std::string> over = dispatcher_.quotas().OverQuota(order, waiting, holding);
   const int free_slots = workers_->free_slots();
   std::map<std::string, QueuePlace> places = std::move(submitted);
   for (size_t i = 0; i < order.size(); ++i) {
@@ -96,7 +94,7 @@ std::map<std::string, JobQueries::QueuePlace> JobQueries::ReadQueue() const {
     place.position = static_cast<int>(i) + 1;
     if (i < starts.size()) place.start = clock_.Now() + (starts[i] - now);
     if (needed[i] > 1) place.reason = GangReason(needed[i], slots, free_slots);
-    if (!in_quota.contains(order[i])) {
+    if (over.contains(order[i])) {
       place.reason = "its owner holds as many slots as quotas.slots allows";
     }
   }

@@ -1,6 +1,7 @@
 #include "server/jobs/owner_quotas.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -28,23 +29,25 @@ absl::Status OwnerQuotas::CheckRanks(int ranks) const {
                     absl::StrCat("at most ", limit, ", the slots of one owner (quotas.slots)")}});
 }
 
-std::vector<std::string> OwnerQuotas::Startable(const std::vector<std::string>& order,
-                                                const std::vector<WaitingJob>& waiting,
-                                                const std::vector<HoldingJob>& holding) const {
+std::set<std::string> OwnerQuotas::OverQuota(const std::vector<std::string>& order,
+                                             const std::vector<WaitingJob>& waiting,
+                                             const std::vector<HoldingJob>& holding) const {
   const int limit = slots_;
-  if (limit == 0) return order;
+  if (limit == 0) return {};
   std::map<std::string, int> held;
   for (const HoldingJob& job : holding) held[job.owner] += job.slots;
   std::map<std::string, const WaitingJob*> by_id;
   for (const WaitingJob& job : waiting) by_id[job.id] = &job;
-  std::vector<std::string> startable;
+  std::set<std::string> over;
   for (const std::string& id : order) {
     const WaitingJob& job = *by_id.at(id);
-    if (held[job.owner] + job.slots > limit) continue;
-    held[job.owner] += job.slots;
-    startable.push_back(id);
+    if (held[job.owner] + job.slots > limit) {
+      over.insert(id);
+    } else {
+      held[job.owner] += job.slots;
+    }
   }
-  return startable;
+  return over;
 }
 
 }  // namespace genesis

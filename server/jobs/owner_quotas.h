@@ -1,7 +1,7 @@
 #pragma once
 
 #include <atomic>
-#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,7 +14,7 @@ namespace genesis {
 
 // The limits of each owner. A limit of 0 is none.
 //
-// Owner: JobManager. Threads: any, but the writer's for CheckQueued. Failure:
+// Owner: JobManager. Threads: any; the writer's for CheckQueued. Failure:
 // RESOURCE_EXHAUSTED naming the setting.
 class OwnerQuotas {
  public:
@@ -29,11 +29,11 @@ class OwnerQuotas {
   // Checks whether a job of that many ranks could ever start.
   absl::Status CheckRanks(int ranks) const;
 
-  // Removes the jobs from `order` whose owners would hold too many slots if they started in this
+  // Returns the IDs of the jobs whose owners would hold too many slots if all started in this
   // order.
-  std::vector<std::string> Startable(const std::vector<std::string>& order,
-                                     const std::vector<WaitingJob>& waiting,
-                                     const std::vector<HoldingJob>& holding) const;
+  std::set<std::string> OverQuota(const std::vector<std::string>& order,
+                                  const std::vector<WaitingJob>& waiting,
+                                  const std::vector<HoldingJob>& holding) const;
 
  private:
   std::atomic<int> queued_jobs_ = 0;

@@ -90,7 +90,7 @@ class FixedBatches(ExportedJobs):
                 return json.loads(archive.read("module/extra/genesis.json"))
 
         self.contrastive(size=5)
-        self.assertEqual((manifest()["format"], manifest()["batch_size"]), (2, 5))
+        self.assertEqual((manifest()["format"], manifest()["batch_size"]), (3, 5))
         genesis.export(Normed(), self.batch("x"), self.path / "net.pt2", loss=loss_of, precisions=["FP32"])
         self.assertNotIn("batch_size", manifest())
 

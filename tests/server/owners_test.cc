@@ -216,12 +216,12 @@ TEST(OwnerQuotasTest, AnOwnerHoldsAtMostItsSlots) {
                                            {"b2", 0, "bob", 4, 3},
                                            {"a3", 0, "ann", 5, 1}};
   const std::vector<HoldingJob> holding = {{"h", 0, "ann", absl::Now(), std::nullopt, 1}};
-  EXPECT_THAT(quotas.Startable({"a1", "a2", "b1", "b2", "a3"}, waiting, holding),
-              ElementsAre("a1", "b2", "a3"));
+  EXPECT_THAT(quotas.OverQuota({"a1", "a2", "b1", "b2", "a3"}, waiting, holding),
+              ElementsAre("a2", "b1"));
   EXPECT_FALSE(quotas.CheckRanks(4).ok());
   EXPECT_TRUE(quotas.CheckRanks(3).ok());
   quotas.Set({});
-  EXPECT_EQ(quotas.Startable({"a1", "b1"}, waiting, holding).size(), 2U);
+  EXPECT_TRUE(quotas.OverQuota({"a1", "b1"}, waiting, holding).empty());
 }
 
 TEST(RequestRateTest, ACallerHasTenSecondsOfCallsAndItsRate) {

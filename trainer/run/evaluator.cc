@@ -39,9 +39,13 @@ class MetricTotals {
       add(total.sum, metric.sum);
       if (!metric.count.defined()) continue;
       add(total.count, metric.count);
-      // A bounded divisor may be 0 in a batch whose sum counts.
-      add(total.empty, (metric.count == 0).logical_and(metric.sum == 0).to(torch::kLong));
-      if (!metric.added.defined()) continue;
+      const bool bounded = metric.added.defined();
+      const torch::Tensor divisor =
+          bounded ? torch::maximum(metric.count + metric.added + metric.added_once,
+                                   metric.least + metric.least_once)
+                  : metric.count;
+      add(total.empty, (divisor == 0).logical_and(metric.sum == 0).to(torch::kLong));
+      if (!bounded) continue;
       add(total.added, metric.added);
       add(total.least, metric.least);
       total.added_once = metric.added_once;
