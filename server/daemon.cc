@@ -327,6 +327,7 @@ training::v1::GetServerInfoResponse Daemon::Info() const {
 // Returns recent rows for the statistics page; none on an error, which the page cannot show.
 std::vector<training::v1::HistoryRow> Daemon::RecentHistory() const {
   std::vector<training::v1::HistoryRow> recent;
+  if (settings_.auth.own_jobs_only) return recent;  // The page needs no token.
   const auto rows = telemetry_->history()->ReadNewest(absl::Now() - absl::Hours(24), kRecentRows);
   if (!rows.ok()) return recent;
   for (const HistoryStore::Row& each : *rows) recent.push_back(each.row);

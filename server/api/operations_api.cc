@@ -30,11 +30,14 @@ void TrainingApi::GetServerInfo(const Caller&, const training::v1::GetServerInfo
   callback(parts_.info());
 }
 
-void TrainingApi::ListWorkers(const Caller&, const training::v1::ListWorkersRequest&,
+void TrainingApi::ListWorkers(const Caller& caller, const training::v1::ListWorkersRequest&,
                               const Callback<training::v1::ListWorkersResponse>& callback) {
   training::v1::ListWorkersResponse response;
   for (const training::v1::WorkerInfo& worker : parts_.pool->workers()) {
     *response.add_workers() = worker;
+    const bool seen =
+        worker.job_id().empty() || parts_.jobs->queries().Get(caller, worker.job_id()).ok();
+    if (!seen) response.mutable_workers()->rbegin()->clear_job_id();
   }
   for (const training::v1::DeviceStatus& device : parts_.pool->devices()) {
     *response.add_devices() = device;

@@ -156,6 +156,15 @@ std::string WithDots(const std::string& name) {
   return absl::StrCat(name.substr(0, open), ".", name.substr(open + 1, name.size() - open - 2));
 }
 
+// Returns the field that a name with dots leads to; null for a key of a map or an unknown name.
+const FieldDescriptor* LeafField(const Descriptor& type, const std::string& name) {
+  const size_t dot = name.find('.');
+  const FieldDescriptor* field = FindField(type, name.substr(0, dot));
+  if (dot == std::string::npos || field == nullptr) return field;
+  if (field->is_map() || field->message_type() == nullptr) return nullptr;
+  return LeafField(*field->message_type(), name.substr(dot + 1));
+}
+
 }  // namespace
 
 absl::Status ReadQuery(const std::string& query, Message& request) {
@@ -169,7 +178,7 @@ absl::Status ReadQuery(const std::string& query, Message& request) {
     }
     const absl::StatusOr<std::string> text = DecodePercent(part.substr(equals + 1), true);
     if (!text.ok()) return text.status();
-    const FieldDescriptor* field = FindField(*request.GetDescriptor(), *name);
+    const FieldDescriptor* field = LeafField(*request.GetDescriptor(), WithDots(*name));
     if (!seen.insert(*name).second && (field == nullptr || !field->is_repeated())) {
       return FaultStatus(*name, "", "given twice; keep one");
     }

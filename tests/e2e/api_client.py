@@ -145,7 +145,7 @@ class HttpApi:
         query = []
         for key, value in rest.items():
             if isinstance(value, dict):
-                query += [(f"{key}.{inner}", text) for inner, text in value.items()]
+                query += [(f"{key}.{inner}", each) for inner, text in value.items() for each in (text if isinstance(text, list) else [text])]
             else:
                 query += [(key, v) for v in (value if isinstance(value, list) else [value])]
         words = [(k, str(v).lower() if isinstance(v, bool) else v) for k, v in query]

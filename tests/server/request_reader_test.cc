@@ -53,6 +53,22 @@ TEST(ReadQuery, FillsFieldsOfEveryKind) {
   EXPECT_EQ(request.order(), training::v1::JOB_ORDER_PRIORITY);
 }
 
+TEST(ReadQuery, RepeatsRepeatedFieldsOfMessages) {
+  training::v1::ListEventsRequest request;
+  ASSERT_TRUE(ReadQuery("filter.kinds=updated&filter.kinds=deleted&filter.states=FAILED&"
+                        "filter.states=CANCELLED&filter.labels.team=a&filter[owner]=ann",
+                        request)
+                  .ok());
+  EXPECT_EQ(request.filter().kinds_size(), 2);
+  EXPECT_EQ(request.filter().states_size(), 2);
+  EXPECT_EQ(request.filter().labels().at("team"), "a");
+  for (const char* twice :
+       {"filter.owner=a&filter.owner=b", "filter.labels.t=a&filter.labels.t=b"}) {
+    training::v1::ListEventsRequest other;
+    EXPECT_THAT(ReadQuery(twice, other).message(), testing::HasSubstr("given twice")) << twice;
+  }
+}
+
 TEST(ReadQuery, RefusesWhatItDoesNotKnowAndSaysWhatItDoes) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"pagesize=1", "did you mean page_size?"},

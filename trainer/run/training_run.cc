@@ -220,7 +220,8 @@ class Run {
       session_->CheckWeights(step_);
       if (guard_->WantsTimes()) CompareSpeed();
       if (pending_) ChangePrecision();
-      if (evaluate_every > 0 && step_ % evaluate_every == 0 && step_ != evaluated_step_) {
+      const bool evaluated = step_ == evaluated_step_ || step_ == rewound_to_;
+      if (evaluate_every > 0 && step_ % evaluate_every == 0 && !evaluated) {
         Evaluate();
       }
       // A stop request itself decides about a checkpoint: another worker may have the job now. That
@@ -327,6 +328,7 @@ class Run {
     // The evaluations since then were of weights that are gone.
     evaluator_->LoadState(state->evaluation);
     evaluated_step_ = -1;
+    rewound_to_ = step_;  // The state has the evaluation of its step.
   }
 
   void NotePeakMemory() {
@@ -456,6 +458,7 @@ class Run {
   std::optional<PrecisionDecision> pending_;
   training::v1::Evaluation evaluation_;
   int64_t evaluated_step_ = -1;
+  int64_t rewound_to_ = -1;
   std::string early_end_;
   bool all_fp32_ = true;  // Set while every step has run in FP32.
   LossRecorder curve_;    // Losses of an all-FP32 run, the baseline of later jobs.

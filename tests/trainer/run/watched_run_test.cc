@@ -157,6 +157,19 @@ TEST_F(WatchedRunTest, ARewindTakesBackTheEvaluationsSinceThen) {
   EXPECT_EQ(observer_.evaluations[0].loss(), rewound.loss());
 }
 
+TEST_F(WatchedRunTest, ARewindToAnEvaluatedStepCountsNoSecondEvaluation) {
+  spec().mutable_evaluation()->set_every_steps(70);
+  spec().mutable_evaluation()->set_patience(1);
+  spec().mutable_checkpoint()->set_every_steps(140);
+  Rehearse(training::v1::REHEARSAL_KIND_SPIKE, 141, 10);
+  ASSERT_EQ(RunIn(kMixedBf16).outcome(), Finished::OUTCOME_COMPLETED);
+  ASSERT_EQ(observer_.changes.size(), 1U) << observer_.log;
+  ASSERT_EQ(observer_.changes[0].resumed_step(), 140);
+  std::vector<int64_t> steps;
+  for (const auto& each : observer_.evaluations) steps.push_back(each.step());
+  EXPECT_EQ(steps, (std::vector<int64_t>{70, 140, 200}));
+}
+
 TEST_F(WatchedRunTest, PairsFindBatchesThatReducedPrecisionAloneSeesSpoilt) {
   Rehearse(training::v1::REHEARSAL_KIND_POISON, 1, 3);
   ASSERT_EQ(RunIn(kMixedBf16).outcome(), Finished::OUTCOME_COMPLETED);
