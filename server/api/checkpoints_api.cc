@@ -91,12 +91,8 @@ void TrainingApi::ListCheckpoints(const Caller& caller,
     if (!keys.ok()) return callback(keys.status());
     before = (*keys)[0];
   }
-  const absl::Status sees_all = parts_.jobs->queries().CheckSeesAll(caller);
-  if (!sees_all.ok()) {
-    if (request.job_id().empty()) return callback(sees_all);
-    const absl::Status seen = parts_.jobs->queries().Get(caller, request.job_id()).status();
-    if (!seen.ok()) return callback(seen);
-  }
+  const absl::Status sees = parts_.jobs->queries().CheckSees(caller, request.job_id());
+  if (!sees.ok()) return callback(sees);
   // One extra row shows whether there is a next page.
   absl::StatusOr<std::vector<StoredCheckpoint>> checkpoints =
       parts_.jobs->view().Checkpoints(request.job_id(), before, *page_size + 1);

@@ -4,20 +4,15 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "base/text/field_error.h"
-#include "base/timestamp.h"
-#include "google/protobuf/util/time_util.h"
 #include "server/api/event_filter.h"
 #include "server/api/event_watches.h"
 #include "server/api/page.h"
+#include "server/api/request_times.h"
 #include "server/api/training_api.h"
-#include "server/api/wait_seconds.h"
 
 namespace genesis {
 namespace {
 
-using google::protobuf::util::TimeUtil;
 using training::v1::ListEventsRequest;
 using training::v1::ListEventsResponse;
 
@@ -65,12 +60,9 @@ void TrainingApi::ListEvents(const Caller& caller, const ListEventsRequest& requ
   const absl::Status status = CheckCursor(request.cursor(), view.LastSequence(), 0);
   if (!status.ok()) return callback(status);
   if (request.has_since()) {
-    if (request.since().seconds() < TimeUtil::kTimestampMinSeconds ||
-        request.since().seconds() > TimeUtil::kTimestampMaxSeconds) {
-      return callback(ToStatus({{"since.seconds", absl::StrCat(request.since().seconds()),
-                                 "a time of the years 1 to 9999"}}));
-    }
-    filter->events.since = FromTimestamp(request.since());
+    const absl::StatusOr<absl::Time> since = SinceOf(request.since());
+    if (!since.ok()) return callback(since.status());
+    filter->events.since = *since;
   }
   const bool skip_dropped = request.skip_dropped() || request.cursor() == 0;
   const auto cursor = std::make_shared<int64_t>(request.cursor());

@@ -2,17 +2,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "base/text/field_error.h"
 #include "base/timestamp.h"
-#include "google/protobuf/util/time_util.h"
 #include "server/api/page.h"
+#include "server/api/request_times.h"
 #include "server/api/training_api.h"
 #include "server/store/history_store.h"
 
 namespace genesis {
-
-using google::protobuf::util::TimeUtil;
 
 void TrainingApi::GetHistory(const Caller& caller, const training::v1::GetHistoryRequest& request,
                              const Callback<training::v1::GetHistoryResponse>& callback) {
@@ -22,19 +18,15 @@ void TrainingApi::GetHistory(const Caller& caller, const training::v1::GetHistor
   query.job_id = request.job_id();
   query.limit = *size + 1;
   if (request.has_since()) {
-    if (request.since().seconds() < TimeUtil::kTimestampMinSeconds ||
-        request.since().seconds() > TimeUtil::kTimestampMaxSeconds) {
-      return callback(ToStatus({{"since.seconds", absl::StrCat(request.since().seconds()),
-                                 "a time of the years 1 to 9999"}}));
-    }
-    query.since = FromTimestamp(request.since());
+    const absl::StatusOr<absl::Time> since = SinceOf(request.since());
+    if (!since.ok()) return callback(since.status());
+    query.since = *since;
   }
-  const absl::Status sees_all = parts_.jobs->queries().CheckSeesAll(caller);
-  if (!sees_all.ok() && request.job_id().empty()) return callback(sees_all);
+  const absl::Status sees = parts_.jobs->queries().CheckSees(caller, request.job_id());
+  if (!sees.ok()) return callback(sees);
   // Exclude rows of an earlier job with the same ID that has been deleted.
   const auto job = parts_.jobs->queries().Get(caller, request.job_id());
   if (job.ok()) query.since = std::max(query.since, FromTimestamp(job->create_time()));
-  if (!job.ok() && !sees_all.ok()) return callback(job.status());
   if (!request.page_token().empty()) {
     const auto keys = ReadPageKeys<2>(request);
     if (!keys.ok()) return callback(keys.status());

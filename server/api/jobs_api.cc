@@ -7,8 +7,8 @@
 #include "config/job/final_state.h"
 #include "server/api/event_watches.h"
 #include "server/api/page.h"
+#include "server/api/request_times.h"
 #include "server/api/training_api.h"
-#include "server/api/wait_seconds.h"
 
 namespace genesis {
 namespace {

@@ -140,8 +140,9 @@ absl::Status JobQueries::LimitOwner(const Caller& caller, std::string& owner) co
   return absl::OkStatus();
 }
 
-absl::Status JobQueries::CheckSeesAll(const Caller& caller) const {
+absl::Status JobQueries::CheckSees(const Caller& caller, const std::string& job_id) const {
   if (visibility_.SeesAll(caller)) return absl::OkStatus();
+  if (!job_id.empty()) return Get(caller, job_id).status();
   return ToStatus({{"job_id", "",
                     "required, because this daemon shows each caller only its own jobs "
                     "(auth.own_jobs_only)"}});

@@ -43,8 +43,9 @@ class JobQueries {
                                                          const std::string& id) const;
   // Limits a filter by owner to what the caller sees. PERMISSION_DENIED if that is nothing.
   absl::Status LimitOwner(const Caller& caller, std::string& owner) const;
-  // Returns INVALID_ARGUMENT if the caller must name a job, because it does not see all.
-  absl::Status CheckSeesAll(const Caller& caller) const;
+  // Checks a request about one job, or all if `job_id` is empty, for a caller that may not see all.
+  // INVALID_ARGUMENT if it names no job; NOT_FOUND if the caller does not see that one.
+  absl::Status CheckSees(const Caller& caller, const std::string& job_id) const;
   training::v1::StatsResponse Stats() const;
   // Returns statistics of all jobs or one. NOT_FOUND; INVALID_ARGUMENT for an invalid time window.
   absl::StatusOr<training::v1::StatsResponse> Stats(
