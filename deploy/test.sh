@@ -23,11 +23,12 @@ slowest() {
   test_seconds "$1" | sort -rn | awk 'NR <= 10 { print $1, "s ", $2 }'
 }
 
-# Lists unit tests that took more than a second: of a busy machine, or for tests/slow_tests.txt.
+# slow_units LOG UNITS: lists unit tests that took more than a second: of a busy machine, or for
+# tests/slow_tests.txt. UNITS: what ctest -N prints.
 slow_units() {
   awk 'NR == FNR { if (/Test +#/) unit[$3]; next }
        $2 in unit && $1 > 1 { if (!shown++) print "\nUnit tests of more than a second:"; print "  " $1 " s " $2 }' \
-    <(cd "$GENESIS_ROOT/build/release" && ctest -N -L '^unit$') <(test_seconds "$1")
+    <(printf '%s\n' "$2") <(test_seconds "$1")
 }
 
 # Lists tests that this machine cannot run, with the reason; they neither passed nor failed.
@@ -123,14 +124,16 @@ main() {
     mkdir -p "${costs%/*}"
     cp "$kept" "$costs"
   fi
-  local log=$GENESIS_ROOT/build/release/ctest.log result=0
+  local log=$GENESIS_ROOT/build/release/ctest.log result=0 units
+  # Before the run, because each ctest replaces the output of the last one, which failed prints.
+  units=$(cd build/release && ctest -N -L '^unit$')
   ctest --preset release --no-tests=error --parallel "$(nproc)" "${selected[@]}" | tee "$log" || result=$?
   if [ -e "$costs" ]; then cp "$costs" "$kept"; fi
   slowest "$log"
   say ""
   say "Minutes of a processor by label:"
   minutes_per_label "$log"
-  slow_units "$log"
+  slow_units "$log" "$units"
   not_run
   if [ "$result" -ne 0 ]; then failed; fi
   if [ "$result" = 0 ] && [ "$all" = yes ]; then record_full_run "$log"; fi
