@@ -97,7 +97,7 @@ FAULTS = {
     "a loss scale too low, emulated FP16": Fault(1, None, precision={
         **HALF, "loss_scale": 1e-5, "min_loss_scale": 1e-6, "growth_interval": 1000000}),
     "a loss scale that is stuck, emulated FP16": Fault(1, {"kind": "INF"}, math.inf, {
-        **HALF, "loss_scale": 16, "floor_action": "CLAMP"}),
+        **HALF, "loss_scale": 16, "min_loss_scale": 1e-30}),
 }
 
 

@@ -174,9 +174,6 @@ void FillPrecision(JobSpec& spec, const LossScaleSettings& loss_scale) {
       precision.set_min_loss_scale(std::min(1.0, precision.loss_scale()));
     }
     if (precision.hysteresis() == 0) precision.set_hysteresis(1);
-    if (precision.floor_action() == training::v1::SCALE_FLOOR_ACTION_UNSPECIFIED) {
-      precision.set_floor_action(training::v1::SCALE_FLOOR_ACTION_FALL_BACK);
-    }
   }
   FillDefaults(precision);
   training::v1::WatchdogSpec& watchdog = *precision.mutable_watchdog();

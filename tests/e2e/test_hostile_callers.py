@@ -191,7 +191,7 @@ class Enums(HostileTest):
         from google.protobuf import json_format
         for change in (lambda s: setattr(s.precision, "mode", 12),
                        lambda s: setattr(s.precision, "tf32", 3),
-                       lambda s: setattr(s.precision, "floor_action", 90),
+                       lambda s: setattr(s.precision.watchdog.overflow, "action", 90),
                        lambda s: setattr(s.precision.watchdog.slowdown, "action", 5),
                        lambda s: s.precision.fallbacks.append(31),
                        lambda s: setattr(s.optimizer, "kind", 77),

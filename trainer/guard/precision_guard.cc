@@ -63,12 +63,9 @@ std::optional<PrecisionDecision> PrecisionGuard::Judge(int64_t step, const StepM
   if (non_finite) return JudgeNonFinite(step, metrics);
   if (overflow) {
     policy_->TroubleSeen();
-    if (metrics.loss_scale <= session_.lowest_loss_scale()) {
-      if (auto decision = JudgeFloor(step, metrics)) return decision;
-    }
+    if (metrics.loss_scale <= session_.lowest_loss_scale()) return JudgeFloor(step, metrics);
   } else {
     policy_->AddCleanStep();
-    floor_reported_ = false;
   }
   if (auto decision = JudgeWatched(step, metrics, cost)) return decision;
   if (const std::optional<PrecisionMode> up = policy_->Promotion()) {
@@ -141,24 +138,13 @@ std::optional<PrecisionDecision> PrecisionGuard::JudgeNonFinite(int64_t step,
                        message, start_.spec().optimizer().learning_rate()));
 }
 
-std::optional<PrecisionDecision> PrecisionGuard::JudgeFloor(int64_t step,
-                                                            const StepMetrics& metrics) {
+PrecisionDecision PrecisionGuard::JudgeFloor(int64_t step, const StepMetrics& metrics) {
   const std::string message = absl::StrFormat(
       "gradients overflow at step %d although the loss scale is at its lowest, %g; "
       "the loss is %g",
       step, metrics.loss_scale, metrics.loss);
-  if (spec_.floor_action() == training::v1::SCALE_FLOOR_ACTION_ABORT) {
-    Fail(training::v1::FAILURE_CAUSE_NON_FINITE,
-         absl::StrCat(message,
-                      " and precision.floor_action is ABORT; train in MIXED_BF16 or FP32, "
-                      "or lower optimizer.learning_rate"));
-  }
-  const bool clamp = spec_.floor_action() == training::v1::SCALE_FLOOR_ACTION_CLAMP;
-  if (clamp && floor_reported_) return std::nullopt;
-  floor_reported_ = true;
   const NonFiniteDiagnosis found = DiagnoseLastStep(session_, step, metrics.loss_scale);
   Report(step, "scale_floor", message, found);
-  if (clamp) return std::nullopt;
   return FallBack("scale_floor", /*rewind=*/found.verdict == Verdict::kDivergence, message);
 }
 
@@ -208,12 +194,12 @@ std::optional<PrecisionDecision> PrecisionGuard::Take(int64_t step, const Watchd
   return FallBack(finding.rule, /*rewind=*/finding.rule == "divergence", finding.message);
 }
 
-std::optional<PrecisionDecision> PrecisionGuard::FallBack(const std::string& trigger, bool rewind,
-                                                          const std::string& reason) const {
-  return PrecisionDecision{.to = policy_->Fallback().value_or(training::v1::PRECISION_MODE_FP32),
-                           .rewind = rewind,
-                           .trigger = trigger,
-                           .reason = reason};
+PrecisionDecision PrecisionGuard::FallBack(const std::string& trigger, bool rewind,
+                                           const std::string& reason) const {
+  return {.to = policy_->Fallback().value_or(training::v1::PRECISION_MODE_FP32),
+          .rewind = rewind,
+          .trigger = trigger,
+          .reason = reason};
 }
 
 std::shared_ptr<const TrainingState> PrecisionGuard::Apply(const PrecisionDecision& decision,

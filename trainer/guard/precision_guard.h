@@ -95,14 +95,14 @@ class PrecisionGuard {
   // Returns whether the window of the rule non_finite has more such steps than its threshold.
   bool TooManyNonFinite() const;
   std::optional<PrecisionDecision> JudgeNonFinite(int64_t step, const StepMetrics& metrics);
-  std::optional<PrecisionDecision> JudgeFloor(int64_t step, const StepMetrics& metrics);
+  PrecisionDecision JudgeFloor(int64_t step, const StepMetrics& metrics);
   std::optional<PrecisionDecision> JudgeWatched(int64_t step, const StepMetrics& metrics,
                                                 const StepCost& cost);
   // Reports the finding. Returns the action if it is enforced.
   std::optional<PrecisionDecision> Take(int64_t step, const WatchdogFinding& finding,
                                         const NonFiniteDiagnosis& found);
-  std::optional<PrecisionDecision> FallBack(const std::string& trigger, bool rewind,
-                                            const std::string& reason) const;
+  PrecisionDecision FallBack(const std::string& trigger, bool rewind,
+                             const std::string& reason) const;
   void Report(int64_t step, const std::string& rule, const std::string& message,
               const NonFiniteDiagnosis& found);
   [[noreturn]] void Fail(training::v1::FailureCause cause, const std::string& what) const;
@@ -118,7 +118,6 @@ class PrecisionGuard {
   int64_t pair_step_ = 0;
   std::deque<bool> non_finite_;  // For each of the newest steps, as many as the rule covers.
   int64_t non_finite_in_row_ = 0;
-  bool floor_reported_ = false;
 };
 
 }  // namespace genesis

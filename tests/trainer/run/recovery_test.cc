@@ -79,7 +79,7 @@ class RecoveryTest : public testing::Test {
 
 TEST_F(RecoveryTest, AnOverflowStormFallsBackWithoutLosingAStep) {
   RunIn(kMixedFp16);
-  precision().set_floor_action(training::v1::SCALE_FLOOR_ACTION_CLAMP);
+  precision().set_min_loss_scale(1e-30);
   OverflowStorm(40, 60);
   const Finished finished = Run();
   ASSERT_EQ(finished.outcome(), Finished::OUTCOME_COMPLETED) << finished.failure().message();
@@ -108,17 +108,6 @@ TEST_F(RecoveryTest, AScaleAtItsFloorFallsBackAndNamesTheParameter) {
   const training::v1::Incident& incident = observer_.incidents.back();
   EXPECT_THAT(incident.parameters(), ElementsAre("encoder.0.weight"));
   EXPECT_THAT(incident.message(), HasSubstr("although the loss scale is at its lowest, 1"));
-}
-
-TEST_F(RecoveryTest, AScaleAtItsFloorAbortsWhereThatIsAskedFor) {
-  RunIn(kMixedFp16);
-  precision().set_loss_scale(16);
-  precision().set_floor_action(training::v1::SCALE_FLOOR_ACTION_ABORT);
-  OverflowStorm(20, 60);
-  const Finished finished = Run();
-  EXPECT_EQ(finished.failure().cause(), training::v1::FAILURE_CAUSE_NON_FINITE);
-  EXPECT_THAT(finished.failure().message(), HasSubstr("precision.floor_action is ABORT"));
-  EXPECT_THAT(observer_.changes, IsEmpty());
 }
 
 TEST_F(RecoveryTest, Fp16FallsBackToFp32AndIsPromotedAgainWithItsOptimizerState) {
@@ -281,7 +270,7 @@ TEST_F(RecoveryTest, AJobWithoutABaselineIsCalibratedReportsNoneAndBeginsAfresh)
 
 TEST_F(RecoveryTest, AdviceIsRecordedAndChangesNothing) {
   RunIn(kMixedFp16);
-  precision().set_floor_action(training::v1::SCALE_FLOOR_ACTION_CLAMP);
+  precision().set_min_loss_scale(1e-30);
   precision().mutable_watchdog()->mutable_overflow()->set_action(
       training::v1::WATCHDOG_ACTION_ADVISE);
   OverflowStorm(40, 50);
