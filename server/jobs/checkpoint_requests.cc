@@ -1,5 +1,6 @@
 #include "server/jobs/checkpoint_requests.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -119,14 +120,30 @@ absl::StatusOr<training::v1::Checkpoint> CheckpointRequests::ForgetNow(const Cal
   table_.RemoveCheckpoint(id);
   const std::string& job_id = checkpoint.job_id();
   const training::v1::Job* job = job_id.empty() ? nullptr : table_.Find(job_id);
-  if (job != nullptr && job->latest_checkpoint().id() == id) {
-    training::v1::Job* edited = table_.Edit(job_id);
-    edited->clear_latest_checkpoint();
-    const std::vector<training::v1::Checkpoint> of_job = table_.CheckpointsOf(job_id);
-    if (!of_job.empty()) *edited->mutable_latest_checkpoint() = of_job.back();
-  }
+  if (job != nullptr && job->latest_checkpoint().id() == id) FindLatest(job_id);
   table_.Count([id] { spdlog::info("checkpoint {} deleted by a user", id); });
   return checkpoint;
+}
+
+void CheckpointRequests::ForgetAfter(const std::string& job_id, int64_t step) {
+  for (const training::v1::Checkpoint& each : table_.CheckpointsOf(job_id)) {
+    // A checkpoint with a name is the user's.
+    if (each.step() > step && each.name().empty()) table_.RemoveCheckpoint(each.id());
+  }
+  FindLatest(job_id);
+  // The checkpoint of the state to which the job went back answers the pending requests.
+  table_.Count([this, job_id, step] {
+    const auto waiting = waiters_.find(job_id);
+    if (waiting == waiters_.end()) return;
+    for (Waiter& each : waiting->second) each.least_step = std::min(each.least_step, step);
+  });
+}
+
+void CheckpointRequests::FindLatest(const std::string& job_id) {
+  training::v1::Job* const job = table_.Edit(job_id);
+  job->clear_latest_checkpoint();
+  const std::vector<training::v1::Checkpoint> of_job = table_.CheckpointsOf(job_id);
+  if (!of_job.empty()) *job->mutable_latest_checkpoint() = of_job.back();
 }
 
 std::string CheckpointRequests::NeededBy(const training::v1::Checkpoint& checkpoint) const {

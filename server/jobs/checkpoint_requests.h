@@ -33,6 +33,8 @@ class CheckpointRequests {
   void Forget(const Caller& caller, const std::string& id,
               const Callback<training::v1::Checkpoint>& callback);
 
+  // Removes the records of the job's checkpoints after `step`, to which it went back.
+  void ForgetAfter(const std::string& job_id, int64_t step);
   // Returns the ID of an unfinished job that may need the checkpoint; "" if there is none.
   std::string NeededBy(const training::v1::Checkpoint& checkpoint) const;
   bool IsAwaited(const std::string& job_id) const { return waiters_.contains(job_id); }
@@ -53,6 +55,8 @@ class CheckpointRequests {
     int64_t least_step = 0;  // Step of the job at the request.
   };
 
+  // Sets the job's latest checkpoint to the newest one that is recorded.
+  void FindLatest(const std::string& job_id);
   absl::StatusOr<training::v1::Checkpoint> ForgetNow(const Caller& caller, const std::string& id);
 
   JobTable& table_;

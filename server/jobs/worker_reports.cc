@@ -13,6 +13,7 @@
 #include "base/text/field_error.h"
 #include "base/text/message_text.h"
 #include "config/precision/precision.h"
+#include "server/base/job_log.h"
 #include "server/jobs/gang.h"
 #include "server/ledger/history_row.h"
 #include "server/ledger/job_state.h"
@@ -139,7 +140,7 @@ void WorkerReports::ReportOfRank(const AttachRequest& event, int rank) {
 }
 
 void WorkerReports::OnLogLine(const std::string& job_id, const std::string& line) {
-  spdlog::info("job {}: {}", job_id, line);
+  JobLog(*context_.table.Find(job_id)).Info("{}", line);
   context_.table.AddLogLine(job_id, line);
 }
 
@@ -237,9 +238,9 @@ void WorkerReports::OnCheckpoint(const Job& job, const training::v1::CheckpointW
   const std::string& id = job.id();
   training::v1::Checkpoint checkpoint = written.checkpoint();
   if (!IsOwnCheckpoint(job, checkpoint, context_.options.checkpoints_dir)) {
-    spdlog::warn("job {}: its worker reports checkpoint {} of job {} at {}; refused", id,
-                 QuoteValue(checkpoint.id()), QuoteValue(checkpoint.job_id()),
-                 QuoteValue(checkpoint.path()));
+    JobLog(job).Warn("its worker reports checkpoint {} of job {} at {}; refused",
+                     QuoteValue(checkpoint.id()), QuoteValue(checkpoint.job_id()),
+                     QuoteValue(checkpoint.path()));
     return;
   }
   checkpoint.set_owner(job.owner());
@@ -257,12 +258,11 @@ void WorkerReports::OnCheckpoint(const Job& job, const training::v1::CheckpointW
     if (IsStepOf(id, removed)) context_.table.RemoveCheckpoint(removed);
   }
   *context_.table.Edit(id)->mutable_latest_checkpoint() = checkpoint;
-  context_.table.Count([this, id, written] {
-    attempts_.OnCheckpoint(id,
+  context_.table.Count([this, log = JobLog(job), written] {
+    attempts_.OnCheckpoint(log.job_id(),
                            context_.clock.Now() - absl::Seconds(std::max(written.seconds(), 0.0)));
-    spdlog::info("job {}: checkpoint {} at step {}, {} bytes in {:.3f} s", id,
-                 written.checkpoint().path(), written.checkpoint().step(),
-                 written.checkpoint().size_bytes(), written.seconds());
+    log.Info("checkpoint {} at step {}, {} bytes in {:.3f} s", written.checkpoint().path(),
+             written.checkpoint().step(), written.checkpoint().size_bytes(), written.seconds());
     context_.metrics->CheckpointWritten(written.seconds(), written.checkpoint().size_bytes());
   });
   context_.table.Announce([this, checkpoint] { context_.checkpoints.Answer(checkpoint); });
@@ -272,8 +272,12 @@ void WorkerReports::OnPrecisionChanged(const Job& job,
                                        const training::v1::PrecisionChange& change) {
   Job* changed = context_.table.Edit(job.id());
   AddBounded(change, *changed->mutable_precision_changes());
-  // The job has left the weights that were evaluated.
+  // The job has left the weights of later steps: their evaluation, and their checkpoints, from
+  // which a restart must not continue. The worker removes the files.
   if (changed->evaluation().step() > change.resumed_step()) changed->clear_evaluation();
+  if (change.resumed_step() < change.step()) {
+    context_.checkpoints.ForgetAfter(job.id(), change.resumed_step());
+  }
   training::v1::JobEvent event;
   *event.mutable_precision_changed() = change;
   context_.table.AddEvent(job.id(), std::move(event));
@@ -284,16 +288,16 @@ void WorkerReports::OnPrecisionChanged(const Job& job,
                                     change.step(), ": ", change.reason()));
   precision.add_refused(absl::StrCat(ShortEnumName(change.from()), ": left at step ", change.step(),
                                      ": ", change.reason()));
-  context_.table.Count([this, id = job.id(), change, now = precision] {
+  context_.table.Count([this, log = JobLog(job), change, now = precision] {
     const bool falls = change.trigger() != "promotion";
-    spdlog::warn(
-        "job {}: {}precision changed from {} to {} at step {} ({}), training goes on from "
+    log.Warn(
+        "{}precision changed from {} to {} at step {} ({}), training goes on from "
         "step {}: {}",
-        id, falls ? absl::StrCat("Falling back to ", ShortEnumName(change.to()), ": ") : "",
+        falls ? absl::StrCat("Falling back to ", ShortEnumName(change.to()), ": ") : "",
         ShortEnumName(change.from()), ShortEnumName(change.to()), change.step(), change.trigger(),
         change.resumed_step(), change.reason());
     context_.metrics->PrecisionChanged(change.trigger());
-    context_.stats.NotePrecision(id, now);
+    context_.stats.NotePrecision(log.job_id(), now);
   });
 }
 
@@ -302,8 +306,8 @@ void WorkerReports::OnIncident(const Job& job, const training::v1::Incident& inc
   training::v1::JobEvent event;
   *event.mutable_incident() = incident;
   context_.table.AddEvent(job.id(), std::move(event));
-  context_.table.Count([this, id = job.id(), incident] {
-    spdlog::warn("job {}: incident ({}): {}", id, incident.rule(), incident.message());
+  context_.table.Count([this, log = JobLog(job), incident] {
+    log.Warn("incident ({}): {}", incident.rule(), incident.message());
     context_.metrics->IncidentSeen(incident.rule());
   });
 }

@@ -168,27 +168,31 @@ TEST_F(JobRulesTest, ARequestedCheckpointIsNotOneThatWasBeingWritten) {
 
 TEST_F(JobRulesTest, ARewoundJobsNewCheckpointOfAStepTakesThePlaceOfTheOld) {
   Run("job");
-  const auto written = [&](uint32_t crc32c) {
+  const auto written = [&](int64_t step, uint32_t crc32c) {
     AttachRequest event = Event("job");
     Checkpoint& checkpoint = *event.mutable_checkpoint_written()->mutable_checkpoint();
     checkpoint.set_job_id("job");
-    checkpoint.set_id("job-step-000000000140");
+    checkpoint.set_id(absl::StrFormat("job-step-%012d", step));
     checkpoint.set_path(absl::StrCat(temp_.path(), "/", checkpoint.id(), ".pt"));
-    checkpoint.set_step(140);
+    checkpoint.set_step(step);
     checkpoint.set_crc32c(crc32c);
     Report(event);
   };
   AttachRequest evaluated = Event("job");
   evaluated.mutable_evaluated()->set_step(150);
-  written(1);
+  written(140, 1);
   Report(evaluated);
+  written(160, 3);
+  EXPECT_EQ(Get("job").latest_checkpoint().step(), 160);
   EXPECT_EQ(Get("job").evaluation().step(), 150);
   AttachRequest rewound = Event("job");
   rewound.mutable_precision_changed()->set_step(169);
   rewound.mutable_precision_changed()->set_resumed_step(140);
   Report(rewound);
   EXPECT_FALSE(Get("job").has_evaluation()) << "it was of weights that are gone";
-  written(2);
+  EXPECT_EQ(Get("job").latest_checkpoint().step(), 140) << "a restart resumes from no later one";
+  EXPECT_FALSE(manager_->queries().GetCheckpoint({}, "job-step-000000000160").ok());
+  written(140, 2);
   EXPECT_EQ(Get("job").latest_checkpoint().crc32c(), 2U);
   EXPECT_EQ(manager_->queries().GetCheckpoint({}, "job-step-000000000140")->crc32c(), 2U);
   EXPECT_EQ(Get("job").latest_checkpoint().owner(), Get("job").owner());

@@ -31,11 +31,14 @@ struct RunPosition {
   int64_t batch_examples = 0;
 };
 
-// The state of early stopping on the held-out loss.
+// The newest evaluation, and the state of early stopping on the held-out loss.
 struct EvaluationState {
   double best_loss = std::numeric_limits<double>::infinity();
   int64_t best_step = 0;
   int32_t without_improvement = 0;
+  // Not in files: a run that resumes has evaluated nothing.
+  int64_t newest_step = -1;
+  std::optional<training::v1::Evaluation> newest;  // nullopt if no example counted in it.
 };
 
 // Everything that a run needs to resume, in CPU tensors separate from the run's own. Taken at a

@@ -106,23 +106,24 @@ Evaluator::Evaluator(const training::v1::JobSpec& spec, const Dataset& dataset,
                      TrainingSession& session)
     : spec_(spec), dataset_(dataset), session_(session) {}
 
-training::v1::Evaluation Evaluator::Measure(int64_t step, RankGroup& ranks) {
+void Evaluator::Measure(int64_t step, RankGroup& ranks) {
   training::v1::Evaluation evaluation;
   if (ranks.first()) evaluation = Figures(step);
   ranks.CopyFromFirst(evaluation);
   note_ = ranks.FromFirst(note_);
-  last_ = evaluation;
-  if (!measured()) return evaluation;
+  state_.newest_step = step;
+  state_.newest.reset();
+  if (note_ == kNothingCounts) return;
   if (evaluation.loss() < state_.best_loss - spec_.evaluation().min_improvement()) {
-    state_ = {.best_loss = evaluation.loss(), .best_step = step, .without_improvement = 0};
+    state_.best_loss = evaluation.loss();
+    state_.best_step = step;
+    state_.without_improvement = 0;
     evaluation.set_best(true);
   } else {
     ++state_.without_improvement;
   }
-  return evaluation;
+  state_.newest = std::move(evaluation);
 }
-
-bool Evaluator::measured() const { return note_ != kNothingCounts; }
 
 training::v1::Evaluation Evaluator::Figures(int64_t step) {
   const torch::NoGradGuard no_grad;
@@ -155,21 +156,23 @@ training::v1::Evaluation Evaluator::Figures(int64_t step) {
 }
 
 std::optional<training::v1::HeldOutError> Evaluator::held_out_error() const {
-  const auto model = last_.metrics().find("observation_error");
-  if (model == last_.metrics().end()) return std::nullopt;
+  if (!state_.newest) return std::nullopt;
+  const auto& metrics = state_.newest->metrics();
+  const auto model = metrics.find("observation_error");
+  if (model == metrics.end()) return std::nullopt;
   training::v1::HeldOutError error;
   error.set_model(model->second);
-  error.set_persistence(last_.metrics().at("persistence_error"));
-  error.set_mean(last_.metrics().at("mean_error"));
+  error.set_persistence(metrics.at("persistence_error"));
+  error.set_mean(metrics.at("mean_error"));
   error.set_transitions(dataset_.size() - dataset_.training_size());
   return error;
 }
 
 std::string Evaluator::StopReason() const {
   const double target = spec_.training().target_loss();
-  if (target > 0 && last_.step() > 0 && last_.loss() <= target) {
+  if (target > 0 && state_.newest && state_.newest->loss() <= target) {
     return absl::StrFormat("the held-out loss reached %.6g; training.target_loss is %g",
-                           last_.loss(), target);
+                           state_.newest->loss(), target);
   }
   const int32_t patience = spec_.evaluation().patience();
   if (patience > 0 && state_.without_improvement >= patience) {

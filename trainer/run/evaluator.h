@@ -19,12 +19,14 @@ class Evaluator {
   Evaluator(const training::v1::JobSpec& spec, const Dataset& dataset, TrainingSession& session);
 
   // Measures the weights after `step`. All ranks get the result of rank 0.
-  training::v1::Evaluation Measure(int64_t step, RankGroup& ranks);
-  // A remark about the last evaluation for the job's log; usually "".
+  void Measure(int64_t step, RankGroup& ranks);
+  // A remark about the last measurement for the job's log; usually "".
   const std::string& note() const { return note_; }
-  // Whether any example counted in the last evaluation. If none did, the run never stops early.
-  bool measured() const;
-  // The last evaluation as the held-out error of a world model; nullopt for other models.
+  // Returns whether the weights after `step` are those of the newest evaluation.
+  bool Has(int64_t step) const { return state_.newest_step == step; }
+  // The newest evaluation; nullopt if no example counted in it or there is none.
+  const std::optional<training::v1::Evaluation>& newest() const { return state_.newest; }
+  // The newest evaluation as the held-out error of a world model; nullopt for other models.
   std::optional<training::v1::HeldOutError> held_out_error() const;
   // Returns why the job should stop now, or "".
   std::string StopReason() const;
@@ -39,7 +41,6 @@ class Evaluator {
   const Dataset& dataset_;
   TrainingSession& session_;
   EvaluationState state_;
-  training::v1::Evaluation last_;
   std::string note_;
 };
 

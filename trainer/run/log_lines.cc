@@ -51,15 +51,15 @@ std::vector<std::string> ModelLines(const Model& model, const Dataset& dataset, 
 }
 
 std::string CompletionLine(const std::string& job_id, const training::v1::Finished& finished,
-                           const training::v1::Evaluation& evaluation) {
+                           const std::optional<training::v1::Evaluation>& evaluation) {
   std::string line = absl::StrFormat("training complete: job %s, %d steps, loss %.6g", job_id,
                                      finished.progress().step(), finished.progress().loss());
   if (finished.has_held_out()) {
     absl::StrAppendFormat(&line, ", held-out error %.4g (persistence %.4g, mean %.4g)",
                           finished.held_out().model(), finished.held_out().persistence(),
                           finished.held_out().mean());
-  } else {
-    absl::StrAppendFormat(&line, ", held-out loss %.6g", evaluation.loss());
+  } else if (evaluation) {
+    absl::StrAppendFormat(&line, ", held-out loss %.6g", evaluation->loss());
   }
   if (!finished.early_end().empty()) {
     absl::StrAppend(&line, "; ended early: ", finished.early_end());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,6 @@ std::vector<std::string> ModelLines(const Model& model, const Dataset& dataset, 
 
 // Returns "training complete: job <id>, <n> steps, loss <x>, ...". Requires finished.progress.
 std::string CompletionLine(const std::string& job_id, const training::v1::Finished& finished,
-                           const training::v1::Evaluation& evaluation);
+                           const std::optional<training::v1::Evaluation>& evaluation);
 
 }  // namespace genesis

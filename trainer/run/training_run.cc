@@ -211,19 +211,21 @@ class Run {
       const bool stop = agreement_.stop();
       if (agreement_.TakeCheckpoint()) SaveOnRequest();
       if (step_ >= session_->total_steps()) AbsorbAll();  // May rewind the run.
+      if (rewound_ && !stop) SaveRewound();
       if (step_ >= session_->total_steps() || EndsEarly()) return true;
       if (stop) return false;
       if (const auto reason = agreement_.TakeFp32Request()) LeaveReducedPrecision(*reason);
       if (guard_->WantsGoodState(step_)) KeepGoodState();
+      if (rewound_) continue;
       MakeStep(first);
       first = false;
       session_->CheckWeights(step_);
       if (guard_->WantsTimes()) CompareSpeed();
       if (pending_) ChangePrecision();
-      const bool evaluated = step_ == evaluated_step_ || step_ == rewound_to_;
-      if (evaluate_every > 0 && step_ % evaluate_every == 0 && !evaluated) {
-        Evaluate();
-      }
+      const bool evaluates = evaluate_every > 0 && step_ % evaluate_every == 0;
+      if (evaluates && !rewound_) AbsorbAll();  // May rewind the run.
+      if (rewound_) continue;
+      if (evaluates) Evaluate();
       // A stop request itself decides about a checkpoint: another worker may have the job now. That
       // of the last step is written at the end, with the held-out loss of the last evaluation.
       const bool due = checkpoint_every > 0 && step_ % checkpoint_every == 0;
@@ -327,8 +329,15 @@ class Run {
     step_ = state->position.progress.step();
     // The evaluations since then were of weights that are gone.
     evaluator_->LoadState(state->evaluation);
-    evaluated_step_ = -1;
-    rewound_to_ = step_;  // The state has the evaluation of its step.
+    rewound_ = true;
+  }
+
+  // Makes the state that the run went back to durable, and removes the checkpoints of the rejected
+  // steps with it, so that a restart cannot continue from one of them.
+  void SaveRewound() {
+    if (checkpoints_.saved_step() != step_) Save();
+    checkpoints_.Flush();
+    rewound_ = false;
   }
 
   void NotePeakMemory() {
@@ -361,30 +370,30 @@ class Run {
     const auto since = std::chrono::steady_clock::now();
     const std::shared_ptr<const TrainingState> state = TakeState();
     std::optional<double> held_out_loss;
-    if (evaluated_step_ == step_ && evaluator_->measured()) held_out_loss = evaluation_.loss();
+    if (evaluator_->Has(step_) && evaluator_->newest())
+      held_out_loss = evaluator_->newest()->loss();
     checkpoints_.Save(*state, held_out_loss, since);
     guard_->KeepGoodState(state);
     observer_.OnSection(training::v1::SECTION_STEP);
   }
 
+  // Every step has been read.
   void Evaluate() {
-    AbsorbAll();
     observer_.OnSection(training::v1::SECTION_EVALUATION);
-    evaluation_ = evaluator_->Measure(step_, ranks_);
-    evaluated_step_ = step_;
+    evaluator_->Measure(step_, ranks_);
     if (!evaluator_->note().empty()) {
       observer_.OnLog(absl::StrCat("evaluation: step ", step_, ": ", evaluator_->note()));
     }
-    if (evaluator_->measured()) TellEvaluation();
+    if (evaluator_->newest()) TellEvaluation(*evaluator_->newest());
     observer_.OnSection(training::v1::SECTION_STEP);
   }
 
-  void TellEvaluation() {
-    guard_->NoteHeldOut(step_, evaluation_.loss());
-    if (all_fp32_) curve_.AddHeldOut(step_, evaluation_.loss());
+  void TellEvaluation(const training::v1::Evaluation& evaluation) {
+    guard_->NoteHeldOut(step_, evaluation.loss());
+    if (all_fp32_) curve_.AddHeldOut(step_, evaluation.loss());
     observer_.OnLog(absl::StrFormat("evaluation: step %d, held-out loss %.6g%s", step_,
-                                    evaluation_.loss(), evaluation_.best() ? ", the best" : ""));
-    observer_.OnEvaluated(evaluation_);
+                                    evaluation.loss(), evaluation.best() ? ", the best" : ""));
+    observer_.OnEvaluated(evaluation);
   }
 
   // The end.
@@ -394,7 +403,7 @@ class Run {
       early_end_ =
           absl::StrFormat("%.1f s of training; training.time_limit_seconds is %g",
                           reporter_->seconds(), start_.spec().training().time_limit_seconds());
-    } else if (evaluated_step_ == step_) {
+    } else if (evaluator_->Has(step_)) {
       early_end_ = evaluator_->StopReason();
     }
     return !early_end_.empty();
@@ -402,7 +411,7 @@ class Run {
 
   Finished Complete() {
     AbsorbAll();
-    if (evaluated_step_ != step_) Evaluate();
+    if (!evaluator_->Has(step_)) Evaluate();
     if (checkpoints_.saved_step() != step_) Save();
     Flush();
     Finished finished;
@@ -413,7 +422,7 @@ class Run {
     if (const auto error = evaluator_->held_out_error()) *finished.mutable_held_out() = *error;
     *finished.mutable_progress() = reporter_->progress();
     if (all_fp32_) *finished.mutable_curve() = curve_.curve();
-    observer_.OnLog(CompletionLine(start_.job_id(), finished, evaluation_));
+    observer_.OnLog(CompletionLine(start_.job_id(), finished, evaluator_->newest()));
     return finished;
   }
 
@@ -456,9 +465,7 @@ class Run {
   double processor_seconds_ = 0;
   int64_t peak_device_bytes_ = 0;  // Peak of earlier precisions.
   std::optional<PrecisionDecision> pending_;
-  training::v1::Evaluation evaluation_;
-  int64_t evaluated_step_ = -1;
-  int64_t rewound_to_ = -1;
+  bool rewound_ = false;  // Set while the state that the run went back to may not be durable.
   std::string early_end_;
   bool all_fp32_ = true;  // Set while every step has run in FP32.
   LossRecorder curve_;    // Losses of an all-FP32 run, the baseline of later jobs.

@@ -3,11 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "config/job/job_file.h"
 #include "tests/trainer/job_for_test.h"
 #include "trainer/distributed/rank_group.h"
@@ -17,6 +22,8 @@ namespace genesis {
 namespace {
 
 using testing::Contains;
+using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -72,6 +79,7 @@ class WatchedRunTest : public testing::Test {
   }
   Finished RunIn(PrecisionMode mode) {
     observer_ = RecordingObserver();
+    observer_.on_step = on_step_;
     job_.mutable_precision()->set_mode(mode);
     return RunTraining(job_, TestCpu(), control_, observer_, alone_);
   }
@@ -79,6 +87,11 @@ class WatchedRunTest : public testing::Test {
     std::vector<double> losses;
     for (const StepRecord& step : observer_.steps) losses.push_back(step.loss);
     return losses;
+  }
+  std::vector<int64_t> EvaluatedSteps() const {
+    std::vector<int64_t> steps;
+    for (const auto& each : observer_.evaluations) steps.push_back(each.step());
+    return steps;
   }
   std::vector<std::string> Rules() const {
     std::vector<std::string> rules;
@@ -90,6 +103,7 @@ class WatchedRunTest : public testing::Test {
   training::v1::StartJob job_ = TinyJob(folder_);
   RunControl control_;
   RankGroup alone_;
+  std::function<void(int64_t)> on_step_;
   RecordingObserver observer_;
 };
 
@@ -165,9 +179,51 @@ TEST_F(WatchedRunTest, ARewindToAnEvaluatedStepCountsNoSecondEvaluation) {
   ASSERT_EQ(RunIn(kMixedBf16).outcome(), Finished::OUTCOME_COMPLETED);
   ASSERT_EQ(observer_.changes.size(), 1U) << observer_.log;
   ASSERT_EQ(observer_.changes[0].resumed_step(), 140);
-  std::vector<int64_t> steps;
-  for (const auto& each : observer_.evaluations) steps.push_back(each.step());
-  EXPECT_EQ(steps, (std::vector<int64_t>{70, 140, 200}));
+  EXPECT_THAT(EvaluatedSteps(), ElementsAre(70, 140, 200));
+  // The checkpoint that is written again keeps its held-out loss, and so keep_best its place.
+  for (const auto& each : observer_.checkpoints) {
+    if (each.checkpoint().step() != 140) continue;
+    EXPECT_EQ(each.checkpoint().held_out_loss(), observer_.evaluations[1].loss());
+  }
+}
+
+TEST_F(WatchedRunTest, ADivergenceThatIsFoundOnAnEvaluatedStepEvaluatesNoStepTwice) {
+  spec().mutable_evaluation()->set_every_steps(1);
+  spec().mutable_checkpoint()->set_every_steps(140);
+  Rehearse(training::v1::REHEARSAL_KIND_SPIKE, 141, 10);
+  ASSERT_EQ(RunIn(kMixedBf16).outcome(), Finished::OUTCOME_COMPLETED);
+  ASSERT_EQ(observer_.changes.size(), 1U) << observer_.log;
+  ASSERT_EQ(observer_.changes[0].resumed_step(), 140);
+  const std::vector<int64_t> steps = EvaluatedSteps();
+  EXPECT_EQ(std::count(steps.begin(), steps.end(), 140), 1);
+  EXPECT_EQ(std::count(steps.begin(), steps.end(), 141), 2) << "once of weights that are gone";
+}
+
+TEST_F(WatchedRunTest, ARewindIsDurableBeforeTheNextStep) {
+  // The good state is that of a request. The checkpoint of step 145 is written when the loss is
+  // suspicious already.
+  *job_.mutable_baseline() = RunIn(kFp32).curve();
+  spec().mutable_checkpoint()->set_every_steps(145);
+  Rehearse(training::v1::REHEARSAL_KIND_SPIKE, 141, 10);
+  std::vector<std::string> files;
+  on_step_ = [&](int64_t step) {
+    if (step == 44) control_.RequestCheckpoint();
+    if (observer_.changes.empty() || !files.empty()) return;
+    for (const auto& each : std::filesystem::directory_iterator(job_.checkpoint_dir())) {
+      if (each.path().extension() == ".pt") files.push_back(each.path().stem());
+    }
+  };
+  ASSERT_EQ(RunIn(kMixedBf16).outcome(), Finished::OUTCOME_COMPLETED);
+  ASSERT_EQ(observer_.changes.size(), 1U) << observer_.log;
+  ASSERT_GT(observer_.changes[0].step(), 145) << observer_.log;
+  const int64_t resumed = observer_.changes[0].resumed_step();
+  ASSERT_LT(resumed, 50) << observer_.log;
+  EXPECT_THAT(files, ElementsAre(EndsWith(absl::StrFormat("-step-%012d", resumed))));
+  const auto again =
+      std::find_if(observer_.checkpoints.rbegin(), observer_.checkpoints.rend(),
+                   [&](const auto& each) { return each.checkpoint().step() == resumed; });
+  ASSERT_NE(again, observer_.checkpoints.rend());
+  EXPECT_EQ(again->checkpoint().mode(), kFp32);
 }
 
 TEST_F(WatchedRunTest, PairsFindBatchesThatReducedPrecisionAloneSeesSpoilt) {
