@@ -177,6 +177,14 @@ std::vector<MetricInfo> DaemonMetrics() {
        {},
        "Rows of the history that could not be written to metrics.db.",
        {}},
+      {"genesis_otlp_dropped_total",
+       kCounter,
+       "items",
+       {"signal"},
+       "Spans (traces) and exports of the metrics (metrics) that the collector at otlp.endpoint "
+       "did "
+       "not take in time.",
+       {}},
       {"genesis_requests_total",
        kCounter,
        "requests",

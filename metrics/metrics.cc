@@ -140,6 +140,7 @@ void Metrics::ShowRunning(const RunningStatistics& statistics) {
   }
   for (const auto& [mode, device] : statistics.precisions) s.precision.With({mode, device}).Set(1);
   s.precisions_shown = statistics.precisions;
+  s.jobs_shown = statistics.jobs;
 }
 
 void Metrics::PrecisionChanged(const std::string& trigger) {
@@ -232,6 +233,10 @@ void Metrics::ErrorsCaught(int64_t errors) {
 
 void Metrics::HistoryRowsLost(int64_t rows) {
   series_->history_lost.With({}).Increment(static_cast<double>(rows));
+}
+
+void Metrics::OtlpDropped(const std::string& signal, int64_t items) {
+  series_->otlp_dropped.With({signal}).Increment(static_cast<double>(items));
 }
 
 void Metrics::Request(const std::string& protocol, const std::string& method,

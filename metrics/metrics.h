@@ -63,6 +63,8 @@ class Metrics {
   // Counts exceptions that were caught at entry points of calls.
   void ErrorsCaught(int64_t errors);
   void HistoryRowsLost(int64_t rows);
+  // `signal`: "traces" or "metrics".
+  void OtlpDropped(const std::string& signal, int64_t items);
   // Counts a finished RPC or HTTP request. `code` is the gRPC code's name or the HTTP status.
   void Request(const std::string& protocol, const std::string& method, const std::string& code);
 

@@ -18,7 +18,9 @@ void RunningJobs::Begin(const std::string& job_id,
                    .progress = {},
                    .held_out_loss = std::nullopt,
                    .memory = std::nullopt,
-                   .wait_ratio = std::nullopt};
+                   .wait_ratio = std::nullopt,
+                   .steps = 0,
+                   .overflow_steps = 0};
 }
 
 void RunningJobs::SetPrecision(const std::string& job_id,
@@ -32,6 +34,8 @@ void RunningJobs::NoteSteps(const std::string& job_id, const training::v1::Steps
                             training::v1::PrecisionMode mode) {
   Job& job = jobs_[job_id];
   job.mode = mode;
+  job.steps += steps.new_steps();
+  job.overflow_steps += steps.new_overflow_steps();
   if (steps.has_cuda_memory_allocated_bytes()) {
     job.memory = {steps.cuda_memory_allocated_bytes(), steps.cuda_memory_reserved_bytes(),
                   steps.cuda_memory_peak_bytes()};
@@ -69,8 +73,33 @@ bool RunningJobs::IsBefore(const Job& a, const Job& b) {
   return rank(a) < rank(b);
 }
 
+std::vector<JobStatistics> RunningJobs::ByJob() const {
+  std::vector<const std::pair<const std::string, Job>*> shown;
+  shown.reserve(jobs_.size());
+  for (const auto& each : jobs_) shown.push_back(&each);
+  if (shown.size() > RunningStatistics::kMaxJobs) {
+    std::partial_sort(shown.begin(), shown.begin() + RunningStatistics::kMaxJobs, shown.end(),
+                      [](const auto* a, const auto* b) { return IsBefore(b->second, a->second); });
+    shown.resize(RunningStatistics::kMaxJobs);
+  }
+  std::vector<JobStatistics> statistics;
+  for (const auto* each : shown) {
+    const auto& [id, job] = *each;
+    const training::v1::Progress& progress = job.progress;
+    JobStatistics& of_job = statistics.emplace_back(
+        JobStatistics{.job_id = id, .steps = job.steps, .overflow_steps = job.overflow_steps});
+    of_job.wait_ratio = job.wait_ratio;
+    if (job.report == 0) continue;
+    of_job.loss = progress.loss();
+    if (progress.has_divergence_ratio()) of_job.divergence = progress.divergence_ratio();
+    if (progress.has_speed_ratio()) of_job.speed_ratio = progress.speed_ratio();
+  }
+  return statistics;
+}
+
 RunningStatistics RunningJobs::Statistics() const {
   RunningStatistics statistics;
+  statistics.jobs = ByJob();
   const Job* shown = nullptr;
   int64_t newest_scale = 0;
   int64_t newest_held_out = 0;

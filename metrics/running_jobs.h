@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "genesis/training/v1/job.pb.h"
 #include "genesis/training/v1/worker_service.pb.h"
@@ -19,8 +20,22 @@ struct AllocatorMemory {
   int64_t peak = 0;
 };
 
-// The gauges of running jobs, which have no job label. A value that no running job has is unset.
+// The values of one running job. A value that was not measured is unset.
+struct JobStatistics {
+  std::string job_id;
+  int64_t steps = 0;           // Since the attempt began.
+  int64_t overflow_steps = 0;  // Skipped steps in reduced precision, since the attempt began.
+  std::optional<double> loss = {};
+  std::optional<double> divergence = {};
+  std::optional<double> speed_ratio = {};
+  std::optional<double> wait_ratio = {};
+};
+
+// The gauges of running jobs. Only those of `jobs` have a job label. A value that no running job
+// has is unset.
 struct RunningStatistics {
+  static constexpr size_t kMaxJobs = 64;
+
   // From one job, so that the values are consistent: a job whose loss is not finite, otherwise the
   // job that diverges most from FP32, otherwise the one that reported last. If the FP32 loss is
   // known, both losses are means over the watchdog's window.
@@ -39,6 +54,8 @@ struct RunningStatistics {
   std::optional<double> wait_ratio;
   std::map<std::string, AllocatorMemory> memory;  // Sums over jobs, by label of the mode.
   std::set<std::pair<std::string, std::string>> precisions;  // Labels of mode and device.
+  // At most kMaxJobs jobs: those whose loss is not finite or diverges most, as for `loss` above.
+  std::vector<JobStatistics> jobs;
 };
 
 // The newest measurements of each job on a worker.
@@ -73,8 +90,11 @@ class RunningJobs {
     std::optional<double> held_out_loss;
     std::optional<AllocatorMemory> memory;
     std::optional<double> wait_ratio;
+    int64_t steps = 0;
+    int64_t overflow_steps = 0;
   };
   static bool IsBefore(const Job& a, const Job& b);
+  std::vector<JobStatistics> ByJob() const;
 
   std::map<std::string, Job> jobs_;
   int64_t reports_ = 0;

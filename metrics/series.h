@@ -96,11 +96,13 @@ struct Metrics::Series {
   CounterFamily caught = Counter("genesis_caught_errors_total");
   CounterFamily audit_lost = Counter("genesis_audit_lines_lost_total");
   CounterFamily history_lost = Counter("genesis_history_rows_lost_total");
+  CounterFamily otlp_dropped = Counter("genesis_otlp_dropped_total");
   CounterFamily requests = Counter("genesis_requests_total");
 
   // Held while a group of series changes and during a scrape: no scrape sees half of a change.
   std::mutex exchange_mutex;
   std::set<std::pair<std::string, std::string>> precisions_shown;  // Mode and device.
+  std::vector<JobStatistics> jobs_shown;                           // Rendered at each scrape.
   std::map<std::string, std::set<std::string>> throttle_reasons;   // Exported, by device.
 };
 

@@ -11,7 +11,7 @@ using training::v1::Job;
 JobManager::JobManager(Options options, JobStore* store, Workers* workers, Metrics* metrics,
                        const Clock& clock)
     : options_(std::move(options)),
-      stats_(metrics),
+      stats_(metrics, !options_.own_jobs_only),
       ledger_(store, metrics, clock, options_.retention, [this] { OnTime(); }),
       stops_(&ledger_, workers),
       precision_(options_, &ledger_, &stops_, workers, metrics),

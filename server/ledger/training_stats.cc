@@ -68,19 +68,25 @@ TrainingStats::JobStats& TrainingStats::StatsOf(const std::string& job_id) {
   return stats;
 }
 
+void TrainingStats::ShowRunning() {
+  RunningStatistics statistics = running_.Statistics();
+  if (!names_jobs_) statistics.jobs.clear();
+  metrics_->ShowRunning(statistics);
+}
+
 void TrainingStats::NoteBegin(const std::string& job_id,
                               const training::v1::EffectivePrecision& precision,
                               int64_t fp32_peak_bytes) {
   absl::MutexLock lock(&mutex_);
   running_.Begin(job_id, precision, fp32_peak_bytes);
-  metrics_->ShowRunning(running_.Statistics());
+  ShowRunning();
 }
 
 void TrainingStats::NotePrecision(const std::string& job_id,
                                   const training::v1::EffectivePrecision& precision) {
   absl::MutexLock lock(&mutex_);
   running_.SetPrecision(job_id, precision);
-  metrics_->ShowRunning(running_.Statistics());
+  ShowRunning();
 }
 
 void TrainingStats::NoteSteps(const std::string& job_id, const training::v1::Steps& steps,
@@ -93,7 +99,7 @@ void TrainingStats::NoteSteps(const std::string& job_id, const training::v1::Ste
   if (steps.new_steps() > 0) newest_step_reduced_ = IsReducedPrecision(mode);
   running_.NoteSteps(job_id, steps, mode);
   metrics_->Steps(steps, mode);
-  metrics_->ShowRunning(running_.Statistics());
+  ShowRunning();
   if (job.reports++ % job.stride != 0) return;
   training::v1::HistoryPoint& point = job.points.emplace_back();
   point.set_step(steps.progress().step());
@@ -111,19 +117,19 @@ void TrainingStats::NoteSteps(const std::string& job_id, const training::v1::Ste
 void TrainingStats::NoteHeldOut(const std::string& job_id, double loss) {
   absl::MutexLock lock(&mutex_);
   running_.NoteHeldOut(job_id, loss);
-  metrics_->ShowRunning(running_.Statistics());
+  ShowRunning();
 }
 
 void TrainingStats::NoteWait(const std::string& job_id, double ratio) {
   absl::MutexLock lock(&mutex_);
   running_.NoteWait(job_id, ratio);
-  metrics_->ShowRunning(running_.Statistics());
+  ShowRunning();
 }
 
 void TrainingStats::NoteLeave(const std::string& job_id) {
   absl::MutexLock lock(&mutex_);
   running_.End(job_id);
-  metrics_->ShowRunning(running_.Statistics());
+  ShowRunning();
 }
 
 void TrainingStats::Forget(const std::string& job_id) {

@@ -56,7 +56,9 @@ class TotalsHistory {
 // Owner: JobManager. Threads: any. Failure: none.
 class TrainingStats {
  public:
-  explicit TrainingStats(Metrics* metrics) : metrics_(metrics) {}
+  // `names_jobs`: whether /metrics has series of single jobs, which anybody may scrape.
+  explicit TrainingStats(Metrics* metrics, bool names_jobs = true)
+      : metrics_(metrics), names_jobs_(names_jobs) {}
 
   // Called when the job has a worker, with the precision it will run in. `fp32_peak_bytes` is the
   // peak device memory of the same workload in FP32; 0 if unknown.
@@ -105,8 +107,10 @@ class TrainingStats {
   };
 
   JobStats& StatsOf(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ShowRunning() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Metrics* const metrics_;
+  const bool names_jobs_;
   mutable absl::Mutex mutex_;
   StepTotals totals_ ABSL_GUARDED_BY(mutex_);
   TotalsHistory history_ ABSL_GUARDED_BY(mutex_){absl::Seconds(1)};

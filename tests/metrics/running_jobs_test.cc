@@ -5,6 +5,9 @@
 
 #include <cmath>
 #include <limits>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
 
 namespace genesis {
 namespace {
@@ -75,6 +78,29 @@ TEST(RunningJobsTest, NothingIsShownWhenNobodyRuns) {
                figures.speed_ratio);
   EXPECT_TRUE(figures.memory.empty());
   EXPECT_TRUE(figures.precisions.empty());
+  EXPECT_TRUE(figures.jobs.empty());
+}
+
+TEST(RunningJobsTest, OfManyJobsTheOnesThatNeedAttentionAreShownAlone) {
+  RunningJobs jobs;
+  for (int i = 0; i < 100; ++i) {
+    jobs.NoteSteps(absl::StrCat("calm-", i), Beside(1, 0.01), PRECISION_MODE_MIXED_BF16);
+  }
+  training::v1::Steps far = Beside(1, -0.5);
+  far.set_new_steps(10);
+  far.set_new_overflow_steps(3);
+  jobs.NoteSteps("far", far, PRECISION_MODE_MIXED_FP16);
+  jobs.NoteSteps("far", far, PRECISION_MODE_MIXED_FP16);
+  jobs.NoteSteps("nan", At(3, std::numeric_limits<double>::quiet_NaN()), PRECISION_MODE_FP32);
+  jobs.Begin("new", {}, 0);
+  const std::vector<JobStatistics> shown = jobs.Statistics().jobs;
+  ASSERT_EQ(shown.size(), RunningStatistics::kMaxJobs);
+  EXPECT_EQ(shown[0].job_id, "nan");
+  EXPECT_EQ(shown[1].job_id, "far");
+  EXPECT_EQ(shown[1].steps, 20);
+  EXPECT_EQ(shown[1].overflow_steps, 6);
+  EXPECT_EQ(shown[1].divergence, -0.5);
+  EXPECT_FALSE(shown[1].speed_ratio);
 }
 
 TEST(RunningJobsTest, AJobBeforeItsFirstStepHasNoLoss) {
