@@ -1,5 +1,7 @@
 #include "server/ledger/writer.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -18,6 +20,7 @@ constexpr absl::Duration kCommitRetryPause = absl::Seconds(1);
 
 void Writer::Start() {
   thread_ = std::thread([this] { Loop(); });
+  pthread_setname_np(thread_.native_handle(), "writer");
 }
 
 void Writer::Stop() {

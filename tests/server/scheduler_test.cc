@@ -2,6 +2,12 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
 namespace genesis {
 namespace {
 
@@ -47,6 +53,43 @@ TEST(Scheduler, PrefersWhoUsedLessLatelyAndForgets) {
   EXPECT_NEAR(usage.Of("a", kNow), 50, 1e-9);
   const std::vector<WaitingJob> waiting = {{"b1", 0, "b", 1}, {"a1", 0, "a", 2}};
   EXPECT_THAT(QueueOrder(waiting, {}, usage, kNow), ElementsAre("a1", "b1"));
+}
+
+// One slot, jobs of a minute, 100 owners that never have an empty queue, and one that submits a job
+// every two hours: its job is the next to start.
+TEST(Scheduler, AModestOwnerWaitsForAtMostOneJobOfAHundredGreedyOnes) {
+  constexpr int kGreedy = 100;
+  constexpr int kMinutes = 3000;
+  OwnerUsage usage;
+  std::vector<WaitingJob> waiting;
+  int64_t ordinal = 0;
+  const auto submit = [&](const std::string& owner) {
+    waiting.push_back({absl::StrCat(owner, "/", ordinal), 0, owner, ordinal});
+    ++ordinal;
+  };
+  for (int i = 0; i < kGreedy; ++i) submit(absl::StrCat("greedy-", i));
+  int waited = 0;
+  int modest_jobs = 0;
+  for (int minute = 0; minute < kMinutes; ++minute) {
+    const absl::Time now = kNow + absl::Minutes(minute);
+    // Every greedy owner has had its turn by then.
+    if (minute >= 2 * kGreedy && minute % 120 == 0) submit("modest");
+    const std::string next = QueueOrder(waiting, {}, usage, now).front();
+    const auto job = std::find_if(waiting.begin(), waiting.end(),
+                                  [&](const WaitingJob& each) { return each.id == next; });
+    const std::string owner = job->owner;
+    waiting.erase(job);
+    usage.Add(owner, 60, now + absl::Minutes(1));
+    if (owner == "modest") {
+      ++modest_jobs;
+    } else {
+      submit(owner);
+    }
+    waited += std::any_of(waiting.begin(), waiting.end(),
+                          [](const WaitingJob& each) { return each.owner == "modest"; });
+  }
+  EXPECT_GT(modest_jobs, 20);
+  EXPECT_EQ(waited, 0) << "it started as soon as the slot was free";
 }
 
 TEST(Scheduler, TheVictimIsTheLowestAndOfTheseTheYoungest) {
