@@ -100,7 +100,7 @@ std::optional<StartFailure> Daemon::OpenData() {
         dir.status());
   }
   data_dir_ = *std::move(dir);
-  const absl::Status logging = InitLogging(settings_.log.file, settings_.log.level);
+  const absl::Status logging = InitLogging(settings_.log);
   if (!logging.ok()) return StartFailure(ExitCode::kStoreFailure, logging);
   LogGate();
   for (const std::string& each : {settings_.data_dir + "/run", settings_.data_dir + "/log/workers",
@@ -215,6 +215,11 @@ std::optional<StartFailure> Daemon::StartJobs() {
       store_.get(), pool_.get(), &metrics_);
   const absl::Status recovered = jobs_->Recover();
   if (!recovered.ok()) return StartFailure(ExitCode::kStoreFailure, recovered);
+  if (!settings_.otlp.endpoint.empty()) {
+    otlp_ = std::make_unique<OtlpExporter>(settings_.otlp.endpoint, &jobs_->view(),
+                                           jobs_->event_log().newest_stored(), &metrics_);
+    otlp_->Start();
+  }
   pool_->SetEvents(jobs_->worker_events());
   jobs_->Start();
   worker_service_ = std::make_unique<WorkerServiceImpl>(pool_.get(), /*gate=*/nullptr);
@@ -419,6 +424,7 @@ void Daemon::StopAll() {
   if (worker_listener_) worker_listener_->Stop(deadline);
   launchers_.Stop();
   if (jobs_) jobs_->Stop();
+  if (otlp_) otlp_->Stop();
   if (telemetry_) telemetry_->Stop();
   if (http_) http_->Stop();
 }

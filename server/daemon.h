@@ -18,6 +18,7 @@
 #include "server/http/http_server.h"
 #include "server/jobs/job_manager.h"
 #include "server/launchers/launcher_threads.h"
+#include "server/otlp/otlp_exporter.h"
 #include "server/pages/metrics_export.h"
 #include "server/pages/routes.h"
 #include "server/rest/api_routes.h"
@@ -93,6 +94,7 @@ class Daemon {
   LauncherThreads launchers_;
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<JobManager> jobs_;
+  std::unique_ptr<OtlpExporter> otlp_;  // Null without otlp.endpoint.
   std::unique_ptr<WorkerServiceImpl> worker_service_;  // On the socket in the data folder.
   std::unique_ptr<WorkerServiceImpl> remote_workers_;  // On grpc.listen.
   std::unique_ptr<ReplayStore> datasets_;

@@ -6,7 +6,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/text/json.h"
 #include "base/text/text.h"
+#include "server/base/job_log.h"
 #include "spdlog/details/file_helper.h"
 #include "spdlog/pattern_formatter.h"
 #include "spdlog/sinks/base_sink.h"
@@ -45,26 +48,61 @@ class LogFile final : public spdlog::sinks::base_sink<std::mutex> {
   std::unique_ptr<spdlog::details::file_helper> file_;
 };
 
-// A formatter that writes the message as one bounded line, because callers and workers can choose
-// parts of its text. Only the daemon itself can start a record.
+// Twice the longest message, that of a failure, to leave space for the text around it.
+constexpr size_t kMaxRecordBytes = 2 * kMaxMessageBytes;
+
+// Returns the message as one bounded line, because callers and workers can choose parts of its
+// text. Only the daemon itself can start a record.
+std::string Bounded(const spdlog::details::log_msg& message) {
+  return OneLine(absl::string_view(message.payload.data(), message.payload.size()),
+                 kMaxRecordBytes);
+}
+
+// The flag of a text pattern that writes the message.
 class OneLineMessage final : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm&,
               spdlog::memory_buf_t& line) override {
-    const std::string text =
-        OneLine(absl::string_view(message.payload.data(), message.payload.size()), kMaxRecordBytes);
+    const JobLog* const job = JobLog::Current();
+    const std::string text = job == nullptr
+                                 ? Bounded(message)
+                                 : absl::StrCat("job ", job->job_id(), ": ", Bounded(message));
     line.append(text.data(), text.data() + text.size());
   }
   std::unique_ptr<custom_flag_formatter> clone() const override {
     return std::make_unique<OneLineMessage>();
   }
-
- private:
-  // Twice the longest message, that of a failure, to leave space for the text around it.
-  static constexpr size_t kMaxRecordBytes = 2 * kMaxMessageBytes;
 };
 
-std::unique_ptr<spdlog::formatter> MakeFormatter() {
+// A formatter that writes one JSON object per line, for log collectors.
+class JsonLines final : public spdlog::formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& line) override {
+    Json record;
+    record["time"] = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::FromChrono(message.time),
+                                      absl::UTCTimeZone());
+    record["level"] = LevelName(message.level);
+    record["message"] = Bounded(message);
+    if (const JobLog* const job = JobLog::Current()) {
+      record["job_id"] = job->job_id();
+      if (!job->owner().empty()) record["owner"] = job->owner();
+      if (!job->trace_id().empty()) record["trace_id"] = job->trace_id();
+      if (!job->span_id().empty()) record["span_id"] = job->span_id();
+    }
+    const std::string text = record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    line.append(text.data(), text.data() + text.size());
+  }
+  std::unique_ptr<formatter> clone() const override { return std::make_unique<JsonLines>(); }
+
+ private:
+  static std::string LevelName(spdlog::level::level_enum level) {
+    const spdlog::string_view_t name = spdlog::level::to_string_view(level);
+    return {name.data(), name.size()};
+  }
+};
+
+std::unique_ptr<spdlog::formatter> MakeFormatter(const std::string& format) {
+  if (format == "json") return std::make_unique<JsonLines>();
   auto formatter = std::make_unique<spdlog::pattern_formatter>(spdlog::pattern_time_type::utc);
   formatter->add_flag<OneLineMessage>('*').set_pattern("%Y-%m-%dT%H:%M:%S.%e+00:00 %^%l%$ %*");
   return formatter;
@@ -82,17 +120,17 @@ absl::Status CannotOpen(const std::string& what) {
 
 }  // namespace
 
-absl::Status InitLogging(const std::string& file, const std::string& level) {
+absl::Status InitLogging(const LogSettings& settings) {
   std::vector<spdlog::sink_ptr> sinks = {std::make_shared<spdlog::sinks::stderr_color_sink_mt>()};
   try {
-    OpenLogFile() = std::make_shared<LogFile>(file);
+    OpenLogFile() = std::make_shared<LogFile>(settings.file);
   } catch (const spdlog::spdlog_ex& error) {
-    return CannotOpen(absl::StrCat(file, ": ", error.what()));
+    return CannotOpen(absl::StrCat(settings.file, ": ", error.what()));
   }
   sinks.push_back(OpenLogFile());
   auto logger = std::make_shared<spdlog::logger>("genesisd", sinks.begin(), sinks.end());
-  logger->set_formatter(MakeFormatter());
-  logger->set_level(spdlog::level::from_str(level));
+  logger->set_formatter(MakeFormatter(settings.format));
+  logger->set_level(spdlog::level::from_str(settings.level));
   // The last line before a crash must reach the file.
   logger->flush_on(spdlog::level::trace);
   spdlog::set_default_logger(std::move(logger));

@@ -3,13 +3,14 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "config/settings/settings.h"
 
 namespace genesis {
 
-// Sends spdlog's default logger to standard error and to `file` (its folder is created), at `level`
-// and above: debug, info, warning or error. Each record is one line: control characters are escaped
-// and long texts truncated. FAILED_PRECONDITION if the file cannot be opened.
-absl::Status InitLogging(const std::string& file, const std::string& level);
+// Sends spdlog's default logger to standard error and to the file (its folder is created). Each
+// record is one line, of text or of JSON: control characters are escaped and long texts truncated.
+// FAILED_PRECONDITION if the file cannot be opened.
+absl::Status InitLogging(const LogSettings& settings);
 
 // Sets the minimum level. Any thread may call it.
 void SetLogLevel(const std::string& level);

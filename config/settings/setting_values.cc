@@ -60,6 +60,17 @@ ValueKind<std::string> OptionalPath(const std::string& range) {
           [](const std::string& path) -> std::string { return path.empty() ? "(none)" : path; }};
 }
 
+ValueKind<std::string> OptionalText(const char* accepted, bool (*fits)(absl::string_view)) {
+  return {accepted, Json{{"type", "string"}},
+          [accepted, fits](const std::string& text, std::string& value) -> std::string {
+            constexpr size_t kMaxText = 1024;
+            if (!text.empty() && (text.size() > kMaxText || !fits(text))) return accepted;
+            value = text;
+            return "";
+          },
+          [](const std::string& value) -> std::string { return value.empty() ? "(none)" : value; }};
+}
+
 ValueKind<int> SocketMode() {
   // YAML parses an unquoted octal mode as a number, so the schema allows integers.
   return {"0600 to 0666 in octal, such as 0660", Json{{"type", {"string", "integer"}}},

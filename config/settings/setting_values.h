@@ -41,6 +41,8 @@ ValueKind<std::string> Address();
 ValueKind<std::string> RequiredPath();
 // Empty means a derived default, or none. `range` may be more specific than "a path".
 ValueKind<std::string> OptionalPath(const std::string& range);
+// Text of at most 1024 bytes that is empty or that `fits` allows, as described by `accepted`.
+ValueKind<std::string> OptionalText(const char* accepted, bool (*fits)(absl::string_view));
 // Permission bits of a socket in octal, such as 0600.
 ValueKind<int> SocketMode();
 // A number that `accepts` allows, as described by `range` and `bounds`, which are

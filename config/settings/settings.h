@@ -59,6 +59,12 @@ struct CheckpointSettings {
 struct LogSettings {
   std::string file;
   std::string level = "info";
+  std::string format = "text";  // Or "json".
+};
+
+// The receiver of spans and metrics (OpenTelemetry).
+struct OtlpSettings {
+  std::string endpoint;  // Base URL; empty disables the export.
 };
 
 struct WorkerSettings {
@@ -168,6 +174,7 @@ struct Settings {
   DatasetSettings datasets;
   CheckpointSettings checkpoints;
   LogSettings log;
+  OtlpSettings otlp;
   GrpcSettings grpc;
   HttpSettings http;
   TlsSettings tls;

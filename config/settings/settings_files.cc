@@ -1,4 +1,4 @@
-// Settings for paths: data, datasets, checkpoints, the log.
+// Settings for paths: data, datasets, checkpoints.
 #include "config/settings/setting_group.h"
 #include "config/settings/settings_rows.h"
 
@@ -28,14 +28,7 @@ std::vector<SettingRow> FileRows() {
       .Number("max_import_bytes", &CheckpointSettings::max_import_bytes, {1, kPebibyte}, "bytes",
               "Size of the largest file that ImportCheckpoint takes; a larger one is refused with "
               "RESOURCE_EXHAUSTED.");
-  SettingGroup log(
-      "log", [](auto& s) -> auto& { return s.log; });
-  log.Path("file", &LogSettings::file, "<data_dir>/log/orchestrator.log",
-           "File that the log is appended to; the log goes to stderr too.")
-      .Add("level", &LogSettings::level, OneOfWords({"debug", "info", "warning", "error"}), "",
-           "The least important message that is logged.")
-      .Reloadable();
-  return RowsOf(top, datasets, checkpoints, log);
+  return RowsOf(top, datasets, checkpoints);
 }
 
 }  // namespace genesis

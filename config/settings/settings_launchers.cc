@@ -11,18 +11,6 @@ namespace genesis {
 namespace {
 
 constexpr int kHour = 3600;
-constexpr size_t kMaxText = 1024;
-
-// Optional text that `fits` allows, as described by `accepted`.
-ValueKind<std::string> OptionalText(const char* accepted, bool (*fits)(absl::string_view)) {
-  return {accepted, Json{{"type", "string"}},
-          [accepted, fits](const std::string& text, std::string& value) -> std::string {
-            if (!text.empty() && (text.size() > kMaxText || !fits(text))) return accepted;
-            value = text;
-            return "";
-          },
-          [](const std::string& value) -> std::string { return value.empty() ? "(none)" : value; }};
-}
 
 bool IsMadeOf(absl::string_view text, absl::string_view others) {
   return std::all_of(text.begin(), text.end(), [others](char c) {

@@ -18,6 +18,8 @@ std::vector<SettingRow> WorkerRows();
 std::vector<SettingRow> LauncherRows();
 // In settings_store.cc: retention.
 std::vector<SettingRow> StoreRows();
+// In settings_telemetry.cc: log, history, OpenTelemetry.
+std::vector<SettingRow> TelemetryRows();
 // In settings_precision.cc: reduced precision.
 std::vector<SettingRow> PrecisionRows();
 

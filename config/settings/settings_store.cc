@@ -14,14 +14,6 @@ std::vector<SettingRow> StoreRows() {
               "forgotten with their events. Their checkpoints stay and are listed.")
       .Number("days", &RetentionSettings::days, {0, kCentury}, "days",
               "Jobs that ended longer ago are forgotten likewise; 0 for no limit.");
-  SettingGroup history(
-      "history", [](auto& s) -> auto& { return s.history; });
-  history
-      .Number("interval_seconds", &HistorySettings::interval_seconds, {1, 86400}, "seconds",
-              "How often a row on each job that is on a worker is added to the table fp16_stats of "
-              "<data_dir>/metrics.db; see docs/history.md.")
-      .Number("retention_days", &HistorySettings::retention_days, {1, kCentury}, "days",
-              "Rows of that table that are older are removed.");
   SettingGroup store(
       "store", [](auto& s) -> auto& { return s.store; });
   store.Add("check", &StoreSettings::full_check, OneOf<bool>({{"quick", false}, {"full", true}}),
@@ -29,7 +21,7 @@ std::vector<SettingRow> StoreRows() {
             "How the database is checked at start: quick reads its pages and is given up after a "
             "quarter of a second, so that a large store does not delay the start; full compares "
             "every index with its rows, however long that takes.");
-  return RowsOf(retention, history, store);
+  return RowsOf(retention, store);
 }
 
 }  // namespace genesis

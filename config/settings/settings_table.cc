@@ -9,8 +9,8 @@ namespace genesis {
 const std::vector<SettingRow>& SettingsTable() {
   static const auto& table = *[] {
     auto* rows = new std::vector<SettingRow>(FileRows());
-    for (const std::vector<SettingRow>& more :
-         {ListenerRows(), WorkerRows(), LauncherRows(), StoreRows(), PrecisionRows()}) {
+    for (const std::vector<SettingRow>& more : {ListenerRows(), WorkerRows(), LauncherRows(),
+                                                StoreRows(), TelemetryRows(), PrecisionRows()}) {
       rows->insert(rows->end(), more.begin(), more.end());
     }
     return rows;

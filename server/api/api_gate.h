@@ -75,6 +75,7 @@ class ApiCall {
         generation_(std::make_shared<std::atomic<uint64_t>>(gate->generation())) {
     admission_ = gate->Admit(method, credentials, &caller_);
     if (admission_.ok()) admission_ = gate->Count(caller_);
+    caller_.traceparent = credentials.traceparent;
   }
 
   // OK if the caller may make the call; otherwise the status with which the call must end.

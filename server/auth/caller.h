@@ -14,6 +14,8 @@ struct Caller {
   std::string name = "anonymous";
   Role role = Role::kAdmin;
   std::string peer;  // In gRPC's format: "ipv4:127.0.0.1:40312".
+  // Header of the call (W3C Trace Context); empty if missing. Not checked.
+  std::string traceparent = {};
 };
 
 // The credentials of one call.
@@ -22,6 +24,7 @@ struct Credentials {
   std::string certificate;    // Name from a verified client certificate.
   std::string peer;
   absl::Status certificate_fault = {};  // Why a verified certificate names no caller.
+  std::string traceparent = {};         // Header of the call.
 };
 
 // An interface that identifies callers. Thread-safe.

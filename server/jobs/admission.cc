@@ -16,9 +16,10 @@
 #include "config/job/job_sections.h"
 #include "config/job/job_spec.h"
 #include "server/auth/ownership.h"
+#include "server/base/job_log.h"
+#include "server/base/trace_context.h"
 #include "server/jobs/job_errors.h"
 #include "server/ledger/job_state.h"
-#include "spdlog/spdlog.h"
 
 namespace genesis {
 namespace {
@@ -156,6 +157,9 @@ absl::StatusOr<Job> Admission::NewJob(const Submission& submission) const {
   *job.mutable_labels() = scheduling.labels();
   job.set_owner(OwnerOf(submission));
   job.set_request_id(request.request_id());
+  if (ParseTraceparent(submission.caller.traceparent)) {
+    job.set_traceparent(submission.caller.traceparent);
+  }
   return job;
 }
 
@@ -210,9 +214,9 @@ absl::StatusOr<Job> Admission::Accept(const Submission& submission) {
   accepted.mutable_state_changed()->set_to(job->state());
   accepted.mutable_state_changed()->set_reason(job->state_reason());
   table_.AddEvent(job->id(), std::move(accepted));
-  table_.Count([this, id = job->id(), owner = job->owner()] {
-    dispatcher_.OnAccepted(id);
-    spdlog::info("job {} accepted for {}", id, owner);
+  table_.Count([this, log = JobLog(*job)] {
+    dispatcher_.OnAccepted(log.job_id());
+    log.Info("accepted for {}", log.owner());
     metrics_->JobMoved(training::v1::JOB_STATE_UNSPECIFIED, training::v1::JOB_STATE_QUEUED);
   });
   return job;

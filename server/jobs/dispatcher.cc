@@ -11,6 +11,7 @@
 #include "config/job/job_spec.h"
 #include "config/job/workload.h"
 #include "config/precision/precision.h"
+#include "server/base/job_log.h"
 #include "server/jobs/gang.h"
 #include "server/ledger/job_state.h"
 #include "spdlog/spdlog.h"
@@ -304,9 +305,9 @@ void Dispatcher::Assign(const std::string& job_id, const std::vector<WorkerLease
     *change.mutable_time() = ToTimestamp(clock_.Now());
     table_.AddEvent(job_id, std::move(event));
   }
-  table_.Announce([this, start, leases, fallback]() mutable {
-    spdlog::info("job {}: {}", start.job_id(), start.precision().reason());
-    if (!fallback.empty()) spdlog::warn("job {}: {}", start.job_id(), fallback);
+  table_.Announce([this, log = JobLog(*job), start, leases, fallback]() mutable {
+    log.Info("{}", start.precision().reason());
+    if (!fallback.empty()) log.Warn("{}", fallback);
     if (!precision_.gate().enabled) spdlog::info("FP16 training disabled - using FP32");
     stats_.NoteBegin(start.job_id(), start.precision(), start.baseline().peak_device_bytes());
     const std::vector<training::v1::RankAssignment> ranks = AssignRanks(leases);

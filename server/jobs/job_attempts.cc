@@ -9,6 +9,7 @@
 #include "base/text/enum_names.h"
 #include "base/timestamp.h"
 #include "config/job/workload.h"
+#include "server/base/job_log.h"
 #include "server/jobs/gang.h"
 #include "server/jobs/job_errors.h"
 #include "server/ledger/history_row.h"
@@ -63,7 +64,7 @@ void JobAttempts::Recover(const Job& job) {
   if (!IsGang(job) && job.has_worker() &&
       context_.workers->Adopt(job.worker(), id, /*rank=*/0, job.claim(), job.worker_sequence(),
                               context_.dispatcher.MemoryOf(job.spec()))) {
-    spdlog::info("job {}: adopted its running worker {}", id, job.worker().worker_id());
+    JobLog(job).Info("adopted its running worker {}", job.worker().worker_id());
     context_.dispatcher.OnAdopted(id);
     unprotected_.Adopt(job);
     return;
@@ -97,7 +98,7 @@ bool JobAttempts::AdoptGang(const Job& job) {
     if (missing.empty()) missing = DescribeRank(job, rank);
   }
   if (adopted == 0) return false;
-  spdlog::info("job {}: {} of its {} workers live", id, adopted, job.ranks_size());
+  JobLog(job).Info("{} of its {} workers live", adopted, job.ranks_size());
   context_.dispatcher.OnAdopted(id);
   unprotected_.Adopt(job);
   if (missing.empty()) return true;
@@ -140,13 +141,14 @@ void JobAttempts::EndRank(const std::string& job_id, const RankEnd& end) {
   gang_endings_.Note(job_id, end);
   training::v1::JobEvent event;
   event.mutable_rank_changed()->set_rank(end.rank);
-  event.mutable_rank_changed()->set_host(context_.table.Find(job_id)->ranks(end.rank).host());
+  const Job& job = *context_.table.Find(job_id);
+  event.mutable_rank_changed()->set_host(job.ranks(end.rank).host());
   event.mutable_rank_changed()->set_reason(end.why);
   context_.table.AddEvent(job_id, std::move(event));
   const auto level = end.follows ? spdlog::level::info : spdlog::level::warn;
-  context_.table.Announce([this, job_id, level, why = end.why] {
-    spdlog::log(level, "job {}: {}", job_id, why);
-    context_.workers->Abandon(job_id, why);
+  context_.table.Announce([this, log = JobLog(job), level, why = end.why] {
+    log.Log(level, why);
+    context_.workers->Abandon(log.job_id(), why);
   });
   EndGang(job_id);
 }
@@ -328,7 +330,7 @@ void JobAttempts::RestartOrFail(const std::string& job_id, Failure failure) {
       failure.message(), "; restart ", job->restarts(), " of ", most,
       backoff > absl::ZeroDuration() ? absl::StrCat(", after ", absl::FormatDuration(backoff))
                                      : "");
-  spdlog::warn("job {}: {}", job_id, reason);
+  JobLog(*job).Warn("{}", reason);
   if (IsOnWorker(job->state())) return Requeue(job_id, reason);
   job->set_state_reason(reason);
   training::v1::JobEvent event;
@@ -373,7 +375,7 @@ void JobAttempts::End(const std::string& job_id, JobState state, const std::stri
   context_.table.Count([this, ended = *job] {
     fruitless_restarts_.erase(ended.id());
     context_.dispatcher.OnEnded(ended.id());
-    spdlog::info("job {} {}: {}", ended.id(), ShortEnumName(ended.state()), ended.state_reason());
+    JobLog(ended).Info("{}: {}", ShortEnumName(ended.state()), ended.state_reason());
     context_.metrics->JobFinished(ended.state(), ended.failure().cause(), SecondsOnWorkers(ended));
   });
 }

@@ -11,10 +11,10 @@
 #include "config/job/job_paths.h"
 #include "config/job/job_sections.h"
 #include "server/auth/ownership.h"
+#include "server/base/job_log.h"
 #include "server/jobs/gang.h"
 #include "server/jobs/job_errors.h"
 #include "server/ledger/job_state.h"
-#include "spdlog/spdlog.h"
 
 namespace genesis {
 namespace {
@@ -199,9 +199,9 @@ absl::StatusOr<std::vector<training::v1::Checkpoint>> JobRequests::DeleteNow(
                      checkpoint.id(), "\"; delete without the checkpoints, or wait for its end"));
   }
   context_.table.Remove(request.job_id(), request.delete_checkpoints());
-  context_.table.Count([&stats = context_.stats, id = request.job_id()] {
-    stats.Forget(id);
-    spdlog::info("job {} deleted by a user", id);
+  context_.table.Count([&stats = context_.stats, log = JobLog(job)] {
+    stats.Forget(log.job_id());
+    log.Info("deleted by a user");
   });
   return removed;
 }

@@ -3,13 +3,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "genesis/training/v1/worker_service.pb.h"
-#include "spdlog/spdlog.h"
+#include "server/base/job_log.h"
 
 namespace genesis {
 
 void JobStops::Stop(const std::string& job_id, const StopRequest& request) {
   const training::v1::Job& job = *table_.Find(job_id);
-  spdlog::info("job {} is stopped: {}", job_id, request.reason);
+  JobLog(job).Info("stop requested: {}", request.reason);
   const bool checkpoint = request.cause != StopCause::kPolicy;
   table_.Count([this, job_id, request] { stops_[job_id] = request; });
   Ask(job, checkpoint, request.reason);

@@ -11,6 +11,7 @@
 #include "base/text/enum_names.h"
 #include "base/text/text.h"
 #include "config/job/job_spec.h"
+#include "server/base/job_log.h"
 #include "server/launchers/describe_submission.h"
 #include "server/ledger/job_state.h"
 #include "spdlog/spdlog.h"
@@ -171,7 +172,7 @@ void Submissions::OnSubmitted(const std::string& name, const absl::StatusOr<std:
   if (!id.ok()) {
     tracked.next_call = context_.clock.Running() + Backoff(++tracked.failures);
     const std::string reason = OneLine(id.status().message(), kMaxMessageBytes);
-    spdlog::warn("job {}: {}; it is submitted again", tracked.job_id, reason);
+    JobLog(tracked.job_id).Warn("{}; it is submitted again", reason);
     if (job != nullptr) SetReason(*job, reason);
     return;
   }
@@ -184,7 +185,7 @@ void Submissions::OnSubmitted(const std::string& name, const absl::StatusOr<std:
   submission.set_cluster_id(*id);
   submission.set_state(training::v1::SUBMISSION_STATE_PENDING);
   submission.clear_reason();
-  spdlog::info("job {}: submitted as {}", tracked.job_id, SubmissionName(submission));
+  JobLog(*job).Info("submitted as {}", SubmissionName(submission));
 }
 
 void Submissions::Tidy(const std::string& name, Tracked& tracked) {
@@ -212,8 +213,9 @@ void Submissions::Cancel(const std::string& name, Tracked& tracked) {
                                 found->second.next_call = context_.clock.Running() + kCancelPause;
                                 next_polls_[found->second.kind] = absl::InfinitePast();
                                 if (status.ok()) return;
-                                spdlog::warn("job {}: {}; it is tried again", found->second.job_id,
-                                             OneLine(status.message(), kMaxMessageBytes));
+                                JobLog(found->second.job_id)
+                                    .Warn("{}; it is tried again",
+                                          OneLine(status.message(), kMaxMessageBytes));
                               },
                               nullptr});
       });
@@ -326,7 +328,7 @@ void Submissions::OnEnded(const std::string& name, const Tracked& tracked,
     ClusterSubmission& submission = *context_.table.Edit(job->id())->mutable_submission();
     submission.set_state(training::v1::SUBMISSION_STATE_ENDED);
     submission.set_reason(status.reason);
-    spdlog::info("job {}: {} has ended: {}", job->id(), SubmissionName(submission), status.reason);
+    JobLog(*job).Info("{} has ended: {}", SubmissionName(submission), status.reason);
     EndFor(*job, tracked, status);
   }
   context_.table.Count([this, name] {

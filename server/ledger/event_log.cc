@@ -32,6 +32,11 @@ void EventLog::Listen(std::function<void()> listener) {
   listener_ = std::move(listener);
 }
 
+int64_t EventLog::newest_stored() const {
+  absl::MutexLock lock(&mutex_);
+  return dropped_;
+}
+
 std::optional<std::vector<EventLog::Entry>> EventLog::After(int64_t sequence, size_t limit) const {
   absl::MutexLock lock(&mutex_);
   if (sequence < dropped_) return std::nullopt;

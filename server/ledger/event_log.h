@@ -35,6 +35,8 @@ class EventLog {
   // Sets the function that Append calls. It must not block or call the log. Null for none.
   void Listen(std::function<void()> listener);
 
+  // Returns the sequence number of the newest event that is only in the store.
+  int64_t newest_stored() const;
   // Returns at most `limit` entries after `sequence`, oldest first; nullopt if some of them are
   // only in the store.
   std::optional<std::vector<Entry>> After(int64_t sequence, size_t limit) const;

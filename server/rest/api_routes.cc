@@ -32,7 +32,8 @@ Credentials CredentialsOf(const HttpRequest& request) {
   return {.authorization = request.Header("authorization"),
           .certificate = request.certificate,
           .peer = request.peer,
-          .certificate_fault = request.certificate_fault};
+          .certificate_fault = request.certificate_fault,
+          .traceparent = request.Header("traceparent")};
 }
 
 // Reads the request message from body or query, then from the path, which must not contradict.

@@ -26,10 +26,13 @@ absl::StatusOr<std::string> CachedName(const std::string& pem) {
 
 Credentials CredentialsOf(const grpc::ServerContextBase& context) {
   Credentials credentials;
-  const auto header = context.client_metadata().find("authorization");
-  if (header != context.client_metadata().end()) {
-    credentials.authorization.assign(header->second.data(), header->second.size());
-  }
+  const auto read = [&context](const char* name, std::string& value) {
+    const auto header = context.client_metadata().find(name);
+    if (header == context.client_metadata().end()) return;
+    value.assign(header->second.data(), header->second.size());
+  };
+  read("authorization", credentials.authorization);
+  read("traceparent", credentials.traceparent);
   // The handshake has verified the certificate. The name is parsed from it, because gRPC returns
   // only the first of several names.
   const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();

@@ -115,6 +115,8 @@ const Variables& OtherValues() {
       {"checkpoints.max_import_bytes", "1"},
       {"log.file", "/srv/l.log"},
       {"log.level", "debug"},
+      {"log.format", "json"},
+      {"otlp.endpoint", "http://[::1]:4318/collector"},
       {"deployment", "canary"},
       {"workers.program", "/srv/w"},
       {"workers.slots", "256"},

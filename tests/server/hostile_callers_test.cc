@@ -5,9 +5,7 @@
 #include <openssl/evp.h>
 #include <openssl/x509.h>
 
-#include <fstream>
 #include <memory>
-#include <sstream>
 #include <stdexcept>
 #include <thread>
 
@@ -25,12 +23,9 @@
 #include "server/base/request_check.h"
 #include "server/http/host_check.h"
 #include "server/http/http_framing.h"
-#include "server/logging.h"
 #include "server/rest/json_limits.h"
 #include "server/rest/request_reader.h"
 #include "server/rpc/status_mapping.h"
-#include "spdlog/spdlog.h"
-#include "tests/temp_dir.h"
 
 namespace genesis {
 namespace {
@@ -248,21 +243,6 @@ TEST(OpenWatches, AreBoundedForEachCallerOverHttpAndInAll) {
   EXPECT_EQ(open.front()->checks, 1);
   for (const auto& each : open) watches.Close(each.get());
   EXPECT_TRUE(add("ann", "http").ok());
-}
-
-TEST(Log, HasOneLineForEachRecordWhateverItSays) {
-  const TempDir temp;
-  const std::string path = temp.path() + "/log";
-  ASSERT_TRUE(InitLogging(path, "info").ok());
-  spdlog::info("job {}",
-               std::string("a\n2026-01-01 info forged\r\x1b[2J\xff") + std::string(100'000, 'x'));
-  std::ifstream file(path);
-  std::stringstream all;
-  all << file.rdbuf();
-  const std::string text = all.str();
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
-  EXPECT_THAT(text, HasSubstr("a\\n2026-01-01 info forged\\r\\x1b[2J\\xff"));
-  EXPECT_LT(text.size(), 9000U);
 }
 
 }  // namespace

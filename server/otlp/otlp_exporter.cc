@@ -1,0 +1,234 @@
+#include "server/otlp/otlp_exporter.h"
+
+#include <curl/curl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/text/text.h"
+#include "base/version.h"
+#include "server/otlp/job_spans.h"
+#include "server/otlp/otlp_metrics.h"
+#include "spdlog/spdlog.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::JobEvent;
+
+constexpr size_t kMaxWaitingSpans = 2048;
+constexpr size_t kMaxSpansOfPost = 512;
+constexpr int64_t kEventsOfTurn = 256;
+constexpr absl::Duration kTurn = absl::Seconds(1);
+constexpr absl::Duration kMetricsInterval = absl::Minutes(1);
+constexpr absl::Duration kLongestPause = absl::Minutes(1);
+constexpr absl::Duration kTimeout = absl::Seconds(10);
+constexpr absl::Duration kStopGrace = absl::Seconds(1);
+
+std::string HostName() {
+  std::string name(HOST_NAME_MAX + 1, '\0');
+  if (gethostname(name.data(), name.size()) != 0) return "unknown";
+  name.resize(std::min(name.find('\0'), name.size()));
+  return name;
+}
+
+// Names of OpenTelemetry's semantic conventions.
+Json MakeResource() {
+  return {{"attributes",
+           {OtlpAttribute("service.name", "genesisd"), OtlpAttribute("service.version", kVersion),
+            OtlpAttribute("service.instance.id", absl::StrCat(HostName(), ":", getpid())),
+            OtlpAttribute("host.name", HostName())}}};
+}
+
+size_t Discard(char*, size_t, size_t size, void* received) {
+  constexpr size_t kMaxReply = size_t{64} << 10U;
+  auto& total = *static_cast<size_t*>(received);
+  total += size;
+  return total > kMaxReply ? CURL_WRITEFUNC_ERROR : size;
+}
+
+// libcurl calls this at least once a second and aborts the transfer if the result is not zero.
+int CheckDeadline(void* deadline, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  return SteadyNow() >= (*static_cast<std::function<absl::Time()>*>(deadline))() ? 1 : 0;
+}
+
+bool MayBeSentAgain(long status) {
+  constexpr long kTooManyRequests = 429;
+  constexpr long kBadGateway = 502;
+  constexpr long kServiceUnavailable = 503;
+  constexpr long kGatewayTimeout = 504;
+  return status == kTooManyRequests || status == kBadGateway || status == kServiceUnavailable ||
+         status == kGatewayTimeout;
+}
+
+}  // namespace
+
+OtlpExporter::OtlpExporter(const std::string& endpoint, const JobView* view, int64_t cursor,
+                           Metrics* metrics)
+    : endpoint_(endpoint.substr(0, endpoint.find_last_not_of('/') + 1)),
+      view_(view),
+      metrics_(metrics),
+      resource_(MakeResource()),
+      start_(absl::Now()),
+      cursor_(cursor) {}
+
+void OtlpExporter::Start() {
+  next_metrics_ = SteadyNow();
+  thread_ = std::thread([this] { Loop(); });
+}
+
+void OtlpExporter::Stop() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stop_by_ = std::min(stop_by_, SteadyNow() + kStopGrace);
+  }
+  changed_.NotifyAll();
+  if (thread_.joinable()) thread_.join();
+}
+
+absl::Time OtlpExporter::stop_by() {
+  absl::MutexLock lock(&mutex_);
+  return stop_by_;
+}
+
+void OtlpExporter::Loop() {
+  for (bool stopping = false; !stopping;) {
+    {
+      absl::MutexLock lock(&mutex_);
+      stopping = changed_.WaitUntil(
+          mutex_, SteadyNow() + kTurn,
+          [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return stop_by_ != absl::InfiniteFuture(); });
+    }
+    CollectSpans();
+    if (stopping || SteadyNow() >= next_send_) SendSpans();
+    if (SteadyNow() >= next_metrics_) {
+      next_metrics_ = SteadyNow() + kMetricsInterval;
+      SendMetrics();
+    }
+  }
+  if (!spans_.empty()) metrics_->OtlpDropped("traces", static_cast<int64_t>(spans_.size()));
+}
+
+void OtlpExporter::CollectSpans() {
+  if (view_->LastSequence() == cursor_) return;
+  const absl::StatusOr<EventPage> page =
+      view_->EventsAfter({.kinds = {"state_changed"}}, cursor_, kEventsOfTurn,
+                         /*skip_dropped=*/true);
+  if (!page.ok()) return TellStatus(page.status());
+  cursor_ = page->cursor;
+  for (const JobEvent& change : page->events) AddSpansOf(change);
+  if (spans_.size() <= kMaxWaitingSpans) return;
+  metrics_->OtlpDropped("traces", static_cast<int64_t>(spans_.size() - kMaxWaitingSpans));
+  spans_.resize(kMaxWaitingSpans);
+}
+
+void OtlpExporter::AddSpansOf(const JobEvent& change) {
+  const absl::StatusOr<std::shared_ptr<const JobSnapshot>> job = view_->Snapshot(change.job_id());
+  if (!job.ok() || *job == nullptr) return;  // It was deleted.
+  std::vector<JobEvent> events;
+  int64_t after = 0;
+  for (bool at_end = false; !at_end;) {
+    absl::StatusOr<EventPage> page = view_->EventsAfter({.job_id = change.job_id()}, after,
+                                                        kEventsOfTurn, /*skip_dropped=*/true);
+    if (!page.ok()) return TellStatus(page.status());
+    for (JobEvent& each : page->events) {
+      // A deletion is that of an earlier job of this ID.
+      if (each.has_deleted()) events.clear();
+      if (!each.has_deleted() && each.sequence() <= change.sequence()) {
+        events.push_back(std::move(each));
+      }
+    }
+    after = page->cursor;
+    at_end = page->at_end || after >= change.sequence();
+  }
+  if (events.empty() || events.back().sequence() != change.sequence()) return;
+  for (Json& span : SpansEndedByLast((*job)->job, events)) spans_.push_back(std::move(span));
+}
+
+void OtlpExporter::SendSpans() {
+  while (!spans_.empty()) {
+    const size_t count = std::min(spans_.size(), kMaxSpansOfPost);
+    const auto end = spans_.begin() + static_cast<int64_t>(count);
+    const absl::Status sent =
+        Post("/v1/traces", TracesBody(resource_, std::vector<Json>(spans_.begin(), end)));
+    TellStatus(sent);
+    if (absl::IsUnavailable(sent)) {
+      pause_ = std::min(std::max(2 * pause_, kTurn), kLongestPause);
+      next_send_ = SteadyNow() + pause_;
+      return;
+    }
+    if (!sent.ok()) metrics_->OtlpDropped("traces", static_cast<int64_t>(count));
+    pause_ = absl::ZeroDuration();
+    spans_.erase(spans_.begin(), end);
+  }
+}
+
+void OtlpExporter::SendMetrics() {
+  const absl::Status sent =
+      Post("/v1/metrics", MetricsBody(resource_, metrics_->Collect(), start_, absl::Now()));
+  TellStatus(sent);
+  if (!sent.ok()) metrics_->OtlpDropped("metrics", 1);
+}
+
+absl::Status OtlpExporter::Post(const std::string& path, const std::string& body) {
+  static const CURLcode initialized = curl_global_init(CURL_GLOBAL_DEFAULT);
+  const std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> easy(
+      initialized == CURLE_OK ? curl_easy_init() : nullptr, &curl_easy_cleanup);
+  if (easy == nullptr) return absl::InternalError("libcurl could not be initialized");
+  const std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)> headers(
+      // Without "Expect:", libcurl waits for "100 Continue" before it sends a large body.
+      curl_slist_append(curl_slist_append(nullptr, "Content-Type: application/json"), "Expect:"),
+      &curl_slist_free_all);
+  const auto set = [&easy](CURLoption option, auto value) {
+    curl_easy_setopt(easy.get(), option, value);
+  };
+  std::function<absl::Time()> deadline = [this, end = SteadyNow() + kTimeout] {
+    return std::min(end, stop_by());
+  };
+  const std::string url = endpoint_ + path;
+  size_t received = 0;
+  set(CURLOPT_URL, url.c_str());
+  set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body.size()));
+  set(CURLOPT_POSTFIELDS, body.data());
+  set(CURLOPT_HTTPHEADER, headers.get());
+  set(CURLOPT_USERAGENT, absl::StrCat("genesisd/", kVersion).c_str());
+  set(CURLOPT_FOLLOWLOCATION, 0L);
+  set(CURLOPT_NOSIGNAL, 1L);
+  set(CURLOPT_NOPROGRESS, 0L);
+  set(CURLOPT_XFERINFOFUNCTION, CheckDeadline);
+  set(CURLOPT_XFERINFODATA, &deadline);
+  set(CURLOPT_WRITEFUNCTION, Discard);
+  set(CURLOPT_WRITEDATA, &received);
+  const CURLcode code = curl_easy_perform(easy.get());
+  const std::string where = absl::StrCat("the collector at ", url);
+  if (code != CURLE_OK) {
+    return absl::UnavailableError(absl::StrCat(where, ": ", curl_easy_strerror(code)));
+  }
+  long status = 0;
+  curl_easy_getinfo(easy.get(), CURLINFO_RESPONSE_CODE, &status);
+  constexpr long kOk = 200;
+  constexpr long kFirstError = 300;
+  if (status >= kOk && status < kFirstError) return absl::OkStatus();
+  const std::string what = absl::StrCat(where, " answers with HTTP status ", status);
+  return MayBeSentAgain(status) ? absl::UnavailableError(what) : absl::InvalidArgumentError(what);
+}
+
+void OtlpExporter::TellStatus(const absl::Status& status) {
+  if (status.code() == told_.code()) return;
+  if (status.ok()) {
+    spdlog::info("spans and metrics are exported again");
+  } else {
+    spdlog::warn("spans and metrics are not exported, which hurts no job: {}; check otlp.endpoint",
+                 std::string(status.message()));
+  }
+  told_ = status;
+}
+
+}  // namespace genesis
