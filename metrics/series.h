@@ -97,6 +97,8 @@ struct Metrics::Series {
   CounterFamily audit_lost = Counter("genesis_audit_lines_lost_total");
   CounterFamily history_lost = Counter("genesis_history_rows_lost_total");
   CounterFamily otlp_dropped = Counter("genesis_otlp_dropped_total");
+  CounterFamily webhook_deliveries = Counter("genesis_webhook_deliveries_total");
+  GaugeFamily webhook_age = Gauge("genesis_webhook_oldest_pending_seconds");
   CounterFamily requests = Counter("genesis_requests_total");
 
   // Held while a group of series changes and during a scrape: no scrape sees half of a change.

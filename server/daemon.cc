@@ -81,6 +81,11 @@ void Daemon::AddReloadableParts() {
   using Commit = RuntimeConfig::Commit;
   security_.AddTo(config_);
   config_.AddPart([this](const Settings& next) -> absl::StatusOr<Commit> {
+    absl::StatusOr<std::vector<WebhookEndpoint>> endpoints = LoadWebhooks(next.webhooks.file);
+    if (!endpoints.ok()) return endpoints.status();
+    return [this, endpoints = *std::move(endpoints)] { webhooks_->Replace(endpoints); };
+  });
+  config_.AddPart([this](const Settings& next) -> absl::StatusOr<Commit> {
     return [this, level = next.log.level, queue = next.queue.max_jobs, quotas = next.quotas,
             watch = next.precision.failure_watch] {
       SetLogLevel(level);
@@ -186,6 +191,8 @@ std::optional<StartFailure> Daemon::StartHttp() {
 }
 
 std::optional<StartFailure> Daemon::StartJobs() {
+  absl::StatusOr<std::vector<WebhookEndpoint>> webhooks = LoadWebhooks(settings_.webhooks.file);
+  if (!webhooks.ok()) return StartFailure(ExitCode::kUsage, webhooks.status());
   const std::string socket = settings_.data_dir + "/run/worker.sock";
   WorkerPool::Options pool;
   pool.workers = settings_.workers;
@@ -229,6 +236,8 @@ std::optional<StartFailure> Daemon::StartJobs() {
   worker_listener_ = *std::move(listener);
   pool_->Start();
   telemetry_->Start();
+  webhooks_ = std::make_unique<WebhookSender>(&store_->readers(), jobs_.get(), &metrics_);
+  webhooks_->Replace(*std::move(webhooks));
   return std::nullopt;
 }
 
@@ -423,6 +432,7 @@ void Daemon::StopAll() {
   if (training_listener_) training_listener_->Stop(deadline);
   if (worker_listener_) worker_listener_->Stop(deadline);
   launchers_.Stop();
+  if (webhooks_) webhooks_->Stop();
   if (jobs_) jobs_->Stop();
   if (otlp_) otlp_->Stop();
   if (telemetry_) telemetry_->Stop();

@@ -35,6 +35,7 @@
 #include "server/systemd/notifier.h"
 #include "server/systemd/service_watchdog.h"
 #include "server/telemetry/telemetry.h"
+#include "server/webhooks/webhook_sender.h"
 #include "server/workers/worker_pool.h"
 
 namespace genesis {
@@ -95,6 +96,7 @@ class Daemon {
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<JobManager> jobs_;
   std::unique_ptr<OtlpExporter> otlp_;  // Null without otlp.endpoint.
+  std::unique_ptr<WebhookSender> webhooks_;
   std::unique_ptr<WorkerServiceImpl> worker_service_;  // On the socket in the data folder.
   std::unique_ptr<WorkerServiceImpl> remote_workers_;  // On grpc.listen.
   std::unique_ptr<ReplayStore> datasets_;

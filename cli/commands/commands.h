@@ -37,6 +37,7 @@ ExitCode RunDatasets(const Arguments& arguments, Session& session);
 ExitCode RunDatasetDelete(const Arguments& arguments, Session& session);
 ExitCode RunStats(const Arguments& arguments, Session& session);
 ExitCode RunHistory(const Arguments& arguments, Session& session);
+ExitCode RunWebhooks(const Arguments& arguments, Session& session);
 ExitCode RunBackup(const Arguments& arguments, Session& session);
 ExitCode RunInfo(const Arguments& arguments, Session& session);
 ExitCode RunConfig(const Arguments& arguments, Session& session);

@@ -46,6 +46,10 @@ struct AuditSettings {
   std::string file;
 };
 
+struct WebhookSettings {
+  std::string file;  // Empty for no endpoints.
+};
+
 struct DatasetSettings {
   std::string root;
   int64_t max_uploads_bytes = int64_t{256} << 30;
@@ -180,6 +184,7 @@ struct Settings {
   TlsSettings tls;
   AuthSettings auth;
   AuditSettings audit;
+  WebhookSettings webhooks;
   WorkerSettings workers;
   LauncherSettings launchers;
   SlurmSettings slurm;

@@ -1,4 +1,4 @@
-// Settings for the listeners: addresses, limits, TLS, tokens, the audit log.
+// Settings for the listeners: addresses, limits, TLS, tokens, the audit log, webhooks.
 #include "config/settings/setting_group.h"
 #include "config/settings/settings_rows.h"
 
@@ -59,7 +59,15 @@ std::vector<SettingRow> ListenerRows() {
       "audit", [](auto& s) -> auto& { return s.audit; });
   audit.Path("file", &AuditSettings::file, "<data_dir>/log/audit.log",
              "File to which a line of JSON is appended for every change and every refused call.");
-  return RowsOf(grpc, http, tls, auth, audit);
+  SettingGroup webhooks(
+      "webhooks", [](auto& s) -> auto& { return s.webhooks; });
+  webhooks
+      .Path("file", &WebhookSettings::file, "(none)",
+            "Endpoints that receive events of jobs as signed HTTP requests, in YAML; see "
+            "docs/webhooks.md. Read again when it has changed.",
+            "a path; the file's mode is 0640 or narrower")
+      .Reloadable();
+  return RowsOf(grpc, http, tls, auth, audit, webhooks);
 }
 
 }  // namespace genesis

@@ -55,7 +55,8 @@ absl::Status CheckReloadable(const std::vector<SettingValue>& changes) {
 std::string LookOf(const Settings& settings) {
   std::string look;
   for (const std::string& path : {settings.tls.certificate_file, settings.tls.key_file,
-                                  settings.tls.client_ca_file, settings.auth.tokens_file}) {
+                                  settings.tls.client_ca_file, settings.auth.tokens_file,
+                                  settings.webhooks.file}) {
     struct stat info = {};
     if (path.empty() || stat(path.c_str(), &info) != 0) {
       look += "-;";
@@ -207,7 +208,7 @@ void RuntimeConfig::LookAtFiles() {
   if (commits.ok()) {
     for (const Commit& commit : *commits) commit();
   }
-  Count(commits.status(), "a file of tokens or certificates");
+  Count(commits.status(), "a file of tokens, certificates or webhooks");
 }
 
 }  // namespace genesis

@@ -44,7 +44,8 @@
   METHOD(GetConfig)                   \
   METHOD(ReloadConfig)                \
   METHOD(BackupStore)                 \
-  METHOD(GetHistory)
+  METHOD(GetHistory)                  \
+  METHOD(ListWebhookDeliveries)
 // clang-format on
 
 namespace genesis {

@@ -88,6 +88,15 @@ void JobManager::SetQuotas(const QuotaSettings& quotas) {
   ledger_.writer().Post({[this] { dispatcher_.StartQueued(); }, nullptr});
 }
 
+void JobManager::Write(std::function<absl::Status(Database&)> write,
+                       std::function<void(const absl::Status&)> done) {
+  ledger_.writer().Post({[this, write = std::move(write), done] {
+                           ledger_.table().AddWrite(write);
+                           ledger_.table().Announce([done] { done(absl::OkStatus()); });
+                         },
+                         done});
+}
+
 void JobManager::AskWriter(std::function<void()> alive) {
   ledger_.writer().Post({std::move(alive), [](auto&) {}});
 }

@@ -258,6 +258,10 @@ void JobTable::PutMetadata(const std::string& key, std::string value) {
   pending_.facts[key] = std::move(value);
 }
 
+void JobTable::AddWrite(std::function<absl::Status(Database&)> write) {
+  pending_.writes.push_back(std::move(write));
+}
+
 void JobTable::Count(std::function<void()> counting) {
   pending_.countings.push_back(std::move(counting));
 }

@@ -83,6 +83,10 @@ class JobTable {
   std::optional<std::string> Metadata(const std::string& key) const;
   void PutMetadata(const std::string& key, std::string value);
 
+  // Runs `write` in the transaction of the next commit, for records that are not of jobs. An error
+  // refuses the commit.
+  void AddWrite(std::function<absl::Status(Database&)> write);
+
   // Runs `counting` after the commit and before the changes are published. JobView::List may read
   // a change from the store before it is counted. Dropped if the commit fails.
   void Count(std::function<void()> counting);
@@ -117,6 +121,7 @@ class JobTable {
     std::set<std::string> removed_checkpoints;
     std::vector<BaselineRecord> baselines;
     std::map<std::string, std::string> facts;
+    std::vector<std::function<absl::Status(Database&)>> writes;
     std::vector<std::function<void()>> countings;
     std::vector<std::function<void()>> announcements;
     bool must_write = false;

@@ -70,7 +70,8 @@ bool JobTable::IsOverLimit() const { return Ended(counts_) > retention_.jobs; }
 bool JobTable::MustWrite(absl::Time now) const {
   return pending_.must_write || !pending_.to_store.empty() || !pending_.removed.empty() ||
          !pending_.put_checkpoints.empty() || !pending_.removed_checkpoints.empty() ||
-         !pending_.baselines.empty() || !pending_.facts.empty() || now >= NextDue();
+         !pending_.baselines.empty() || !pending_.facts.empty() || !pending_.writes.empty() ||
+         now >= NextDue();
 }
 
 absl::Status JobTable::Write(absl::Time now) {
@@ -104,6 +105,9 @@ absl::Status JobTable::WriteChanges() {
   }
   for (const auto& [key, value] : pending_.facts) {
     if (status.ok()) status = store_->PutMetadata(key, value);
+  }
+  for (const auto& write : pending_.writes) {
+    if (status.ok()) status = write(store_->database());
   }
   return status;
 }

@@ -88,6 +88,13 @@ absl::StatusOr<std::vector<StoredCheckpoint>> JobView::Checkpoints(const std::st
   return ReadCheckpoints(**lease, job_id, before, limit);
 }
 
+absl::StatusOr<std::vector<StoredDelivery>> JobView::WebhookDeliveries(int64_t before,
+                                                                       int64_t limit) const {
+  absl::StatusOr<ReaderPool::Lease> lease = readers_->Borrow();
+  if (!lease.ok()) return lease.status();
+  return ReadWebhookDeliveries(**lease, before, limit);
+}
+
 absl::StatusOr<Checkpoint> JobView::GetCheckpoint(const std::string& id) const {
   absl::StatusOr<ReaderPool::Lease> lease = readers_->Borrow();
   if (!lease.ok()) return lease.status();

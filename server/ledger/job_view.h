@@ -15,6 +15,7 @@
 #include "server/store/event_reads.h"
 #include "server/store/reader_pool.h"
 #include "server/store/store_reads.h"
+#include "server/store/webhook_rows.h"
 
 namespace genesis {
 
@@ -57,6 +58,10 @@ class JobView {
                                                             int64_t before, int64_t limit) const;
   // Returns NOT_FOUND if there is no such checkpoint.
   absl::StatusOr<training::v1::Checkpoint> GetCheckpoint(const std::string& id) const;
+
+  // Same as ReadWebhookDeliveries.
+  absl::StatusOr<std::vector<StoredDelivery>> WebhookDeliveries(int64_t before,
+                                                                int64_t limit) const;
 
   // The changes of a commit, which the writer thread publishes.
   struct Change {

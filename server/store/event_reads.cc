@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/text/enum_names.h"
@@ -52,6 +53,14 @@ void AddFilters(const EventQuery& query, Conditions& conditions) {
   }
 }
 
+absl::StatusOr<int64_t> ReadNumber(Statement& query) {
+  const absl::StatusOr<bool> row = query.Step();
+  if (!row.ok()) return row.status();
+  return *row ? query.Int(0) : 0;
+}
+
+}  // namespace
+
 JobEvent ParseEvent(const std::string& record, int64_t sequence) {
   JobEvent event;
   if (!event.ParseFromString(record)) {
@@ -62,17 +71,15 @@ JobEvent ParseEvent(const std::string& record, int64_t sequence) {
   return event;
 }
 
-absl::StatusOr<int64_t> ReadNumber(Statement& query) {
-  const absl::StatusOr<bool> row = query.Step();
-  if (!row.ok()) return row.status();
-  return *row ? query.Int(0) : 0;
-}
-
-}  // namespace
-
 std::string EventKind(const JobEvent& event) {
   const auto* field = JobEvent::descriptor()->FindFieldByNumber(event.what_case());
   return field != nullptr ? field->name() : "";
+}
+
+std::string EventType(const JobEvent& event) {
+  return absl::StrCat("job.", event.has_state_changed()
+                                  ? absl::AsciiStrToLower(ShortEnumName(event.state_changed().to()))
+                                  : EventKind(event));
 }
 
 bool Matches(const EventQuery& query, const JobEvent& event,

@@ -19,6 +19,12 @@ namespace genesis {
 // Returns the name of the field that is set in JobEvent.what, such as "state_changed"; "" if none.
 std::string EventKind(const training::v1::JobEvent& event);
 
+// Returns WebhookPayload.type of the event.
+std::string EventType(const training::v1::JobEvent& event);
+
+// Parses an event's record. Returns an event that says so if it cannot be parsed.
+training::v1::JobEvent ParseEvent(const std::string& record, int64_t sequence);
+
 // The filter of a list of events. Empty strings and lists match all events.
 struct EventQuery {
   std::string job_id = {};

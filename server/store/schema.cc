@@ -104,6 +104,25 @@ CREATE INDEX log_lines_by_job ON log_lines(job_id);
 CREATE TABLE dropped_events(job_id TEXT PRIMARY KEY, sequence INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 )sql";
 
+constexpr char kSchema5[] = R"sql(
+CREATE TABLE webhook_endpoints(name TEXT PRIMARY KEY, cursor INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE webhook_deliveries(
+  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  endpoint TEXT NOT NULL,
+  sequence INTEGER NOT NULL,
+  job_id TEXT NOT NULL,
+  create_time INTEGER NOT NULL,
+  attempts INTEGER NOT NULL,
+  next_attempt INTEGER,
+  error TEXT NOT NULL,
+  event BLOB NOT NULL,
+  UNIQUE(endpoint, sequence)
+) STRICT;
+CREATE INDEX webhook_deliveries_pending
+  ON webhook_deliveries(endpoint, job_id, sequence, create_time) WHERE next_attempt IS NOT NULL;
+CREATE INDEX webhook_deliveries_dead ON webhook_deliveries(number) WHERE next_attempt IS NULL;
+)sql";
+
 // Created after the rows have their kinds.
 constexpr char kIndexes4[] = R"sql(
 CREATE INDEX events_by_kind ON events(job_id, kind);
@@ -217,7 +236,8 @@ absl::Status MakeSchema4(Database& database) {
 absl::Status MakeSchema(Database& database, int64_t version) {
   if (version == 1) return database.Execute(kSchema1);
   if (version == 2) return database.Execute(kSchema2);
-  return version == 3 ? MakeSchema3(database) : MakeSchema4(database);
+  if (version == 3) return MakeSchema3(database);
+  return version == 4 ? MakeSchema4(database) : database.Execute(kSchema5);
 }
 
 // Protobuf serializes strings that are not UTF-8 but refuses to parse them, so the bytes are

@@ -10,7 +10,7 @@
 
 namespace genesis {
 
-// Schema 4 of jobs.db (PRAGMA user_version), readable with the sqlite3 shell:
+// Schema 5 of jobs.db (PRAGMA user_version), readable with the sqlite3 shell:
 //   jobs(ordinal, id, state, reason, owner, priority, request_id, create_time, end_time)
 //     ordinal: order of acceptance; reason: truncated; request_id: NULL if not given; end_time:
 //     seconds since 1970, NULL until the job has ended. Rows are small, so that filters read
@@ -24,10 +24,13 @@ namespace genesis {
 //   had
 //     too many; job_id is empty for deletions
 //   log_lines(number, job_id, time, line)
+//   webhook_endpoints(name, cursor)  all events up to `cursor` were examined for the endpoint
+//   webhook_deliveries(number, endpoint, sequence, job_id, create_time, attempts, next_attempt,
+//     error, event)  times: milliseconds since 1970; next_attempt: NULL once no attempt is left
 //   checkpoints(id, job_id, step, path, checkpoint)  checkpoint is a serialized Checkpoint
 //   baselines(workload, job_id, time, curve)  curve is a serialized LossCurve of an FP32 job
 //   facts(key, value)  other state, one value each
-inline constexpr int64_t kSchemaVersion = 4;
+inline constexpr int64_t kSchemaVersion = 5;
 
 absl::StatusOr<int64_t> ReadSchemaVersion(Database& database);
 

@@ -101,6 +101,11 @@ class FakeService : public TrainingService::Service {
     *response = backup;
     return status;
   }
+  grpc::Status ListWebhookDeliveries(grpc::ServerContext*, const ListWebhookDeliveriesRequest*,
+                                     ListWebhookDeliveriesResponse* response) override {
+    if (!delivery.endpoint().empty()) *response->add_deliveries() = delivery;
+    return status;
+  }
   grpc::Status Stats(grpc::ServerContext*, const StatsRequest*, StatsResponse* response) override {
     *response = stats;
     return status;
@@ -118,6 +123,7 @@ class FakeService : public TrainingService::Service {
   std::vector<JobEvent> events;  // Sent in every update.
   int64_t asked_cursor = 0;
   BackupStoreResponse backup;
+  WebhookDelivery delivery;
   bool hold_watch = false;
   std::function<void()> on_updates_sent;
   absl::Notification cancelled;
@@ -355,6 +361,23 @@ TEST_F(CommandsTest, BackupSaysWhereTheCopyIs) {
   fake_.backup.set_size_bytes(1536);
   EXPECT_EQ(Run({"backup"}), ExitCode::kOk);
   EXPECT_EQ(out_.str(), "backup /d/backups/jobs-1.db (1.5 KiB)\n");
+}
+
+TEST_F(CommandsTest, WebhooksShowsWhatEndpointsHaveNotReceived) {
+  EXPECT_EQ(Run({"webhooks"}), ExitCode::kOk);
+  EXPECT_EQ(out_.str(), "every endpoint has received its events\n");
+  fake_.delivery.set_endpoint("chat");
+  fake_.delivery.set_webhook_id("evt_7");
+  fake_.delivery.set_type("job.failed");
+  fake_.delivery.set_job_id("a");
+  fake_.delivery.set_state(WEBHOOK_DELIVERY_STATE_PENDING);
+  fake_.delivery.set_attempts(2);
+  fake_.delivery.mutable_next_attempt_time()->set_seconds(1767323045);
+  fake_.delivery.set_last_error("HTTP 503");
+  EXPECT_EQ(Run({"webhooks"}), ExitCode::kOk);
+  EXPECT_EQ(out_.str(),
+            "ENDPOINT  EVENT  TYPE        JOB  STATE    ATTEMPTS  NEXT                  LAST ERROR\n"
+            "chat      evt_7  job.failed  a    PENDING         2  2026-01-02 03:04:05Z  HTTP 503\n");
 }
 
 TEST_F(CommandsTest, JobsSaysWhenThereAreNone) {

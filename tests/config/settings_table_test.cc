@@ -29,6 +29,7 @@ constexpr FrozenRow kFrozen[] = {
     {"auth.tokens_file", "GENESIS_AUTH_TOKENS_FILE", "--auth-tokens-file", "(none)"},
     {"auth.own_jobs_only", "GENESIS_AUTH_OWN_JOBS_ONLY", "--auth-own-jobs-only", "false"},
     {"audit.file", "GENESIS_AUDIT_FILE", "--audit-file", "<data_dir>/log/audit.log"},
+    {"webhooks.file", "GENESIS_WEBHOOKS_FILE", "--webhooks-file", "(none)"},
     {"datasets.root", "GENESIS_DATASETS_ROOT", "--datasets-root", "<data_dir>/datasets"},
     {"datasets.max_uploads_bytes", "GENESIS_DATASETS_MAX_UPLOADS_BYTES",
      "--datasets-max-uploads-bytes", "274877906944"},

@@ -109,6 +109,7 @@ const Variables& OtherValues() {
       {"auth.tokens_file", "/srv/tokens"},
       {"auth.own_jobs_only", "true"},
       {"audit.file", "/srv/a.log"},
+      {"webhooks.file", "/srv/webhooks.yaml"},
       {"datasets.root", "/srv/d"},
       {"datasets.max_uploads_bytes", "0"},
       {"checkpoints.dir", "/srv/c"},

@@ -85,6 +85,7 @@ TABLE = [
                                                 "reason": "x" * 1001}),
     ("DrainWorker", "NOT_FOUND", {"worker_id": "absent"}),
     ("GetHistory", "INVALID_ARGUMENT", {"page_size": 1001}),
+    ("ListWebhookDeliveries", "INVALID_ARGUMENT", {"page_size": 1001}),
 ]
 
 # Codes that need more than one request. The value is the test of the code, here or in the named file.

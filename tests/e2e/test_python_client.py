@@ -857,6 +857,7 @@ class Whole(ClientTest):
         self.assertGreater(self.client.backup().size_bytes, 0)
         self.assertEqual(self.client.stats().training_steps, 0)
         self.assertEqual(list(self.client.history()), [])
+        self.assertEqual(list(self.client.webhook_deliveries()), [])
         worker = harness.wait_for("a worker", lambda: list(self.client.workers().workers))[0]
         self.assertTrue(self.client.drain_worker(worker.id).draining)
         with self.assertRaises(genesis.NotFoundError):

@@ -114,6 +114,9 @@ void Fill(MetricsOfJobs& metrics) {
   metrics.ConnectionRefused("file_handles");
   metrics.AuditLineLost();
   metrics.ErrorsCaught(1);
+  metrics.AddWebhookEndpoint("chat");
+  metrics.WebhookAttempted("chat", "delivered");
+  metrics.SetOldestWebhook(1.5);
   metrics.Request("grpc", "Train", "OK");
 }
 
@@ -183,6 +186,8 @@ const std::vector<std::string> kFrozen = {
     "genesis_unprotected_since_timestamp_seconds gauge",
     "genesis_volume_free_bytes gauge volume",
     "genesis_volume_size_bytes gauge volume",
+    "genesis_webhook_deliveries_total counter endpoint,outcome",
+    "genesis_webhook_oldest_pending_seconds gauge",
     "genesis_worker_restarts_total counter reason",
     "genesis_worker_slots gauge",
     "genesis_workers gauge state",

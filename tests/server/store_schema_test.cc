@@ -93,7 +93,7 @@ class SchemaTest : public testing::Test {
     const auto store = JobStore::Open(temp_.path());
     ASSERT_TRUE(store.ok()) << store.status();
     Database& database = (*store)->database();
-    EXPECT_EQ(*ReadSchemaVersion(database), 4);
+    EXPECT_EQ(*ReadSchemaVersion(database), 5);
     const auto open = *ReadOpenJobs(database);
     ASSERT_EQ(open.size(), 1U);
     EXPECT_EQ(open[0].job.id(), "queued");
@@ -134,7 +134,8 @@ TEST_F(SchemaTest, EventsOfTheThirdSchemaGetTheirKindsAndLogLinesATable) {
   {
     const auto database = *Database::Open(temp_.path() + "/jobs.db", {});
     ASSERT_TRUE(database
-                    ->Execute("DROP TABLE log_lines; DROP TABLE dropped_events;"
+                    ->Execute("DROP TABLE webhook_endpoints; DROP TABLE webhook_deliveries;"
+                              "DROP TABLE log_lines; DROP TABLE dropped_events;"
                               "DROP INDEX events_by_kind; DROP INDEX events_of_deletions;"
                               "ALTER TABLE events DROP COLUMN kind;"
                               "ALTER TABLE events DROP COLUMN owner;"
@@ -155,7 +156,7 @@ TEST_F(SchemaTest, EventsOfTheThirdSchemaGetTheirKindsAndLogLinesATable) {
   }
   const auto store = *JobStore::Open(temp_.path());
   Database& database = store->database();
-  EXPECT_EQ(*ReadSchemaVersion(database), 4);
+  EXPECT_EQ(*ReadSchemaVersion(database), 5);
   EXPECT_EQ(*ReadLastSequence(database), 4) << "a number is never given twice";
   const std::vector<training::v1::JobEvent> events = ReadEvents(database, {}, 0, 10)->events;
   ASSERT_EQ(events.size(), 3U);

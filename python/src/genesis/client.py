@@ -18,7 +18,7 @@ from genesis.job import Job
 from genesis.module_job import DEFAULT_BATCH_SIZE, EXPORTED_FOR, NOT_SENT, files_of, only_size, optimizer_of, refuse_given_twice, size_in
 from genesis.requests import event_filter, number_of
 from genesis.spec import Spec, merged, spec_of
-from genesis.training.v1 import job_pb2, operations_pb2, training_service_pb2
+from genesis.training.v1 import job_pb2, operations_pb2, training_service_pb2, webhook_pb2
 from genesis.trajectories import Appender
 
 if TYPE_CHECKING:
@@ -395,3 +395,7 @@ class Client:
     def history(self, job_id: str = "") -> Iterator[operations_pb2.HistoryRow]:
         """Yields rows of the metrics history of one job, or of all jobs, the oldest first."""
         return self._pages("GetHistory", "rows", job_id=job_id, page_size=1000)
+
+    def webhook_deliveries(self) -> Iterator[webhook_pb2.WebhookDelivery]:
+        """Yields the events that a webhook endpoint has not received, the newest first."""
+        return self._pages("ListWebhookDeliveries", "deliveries")
