@@ -20,11 +20,11 @@ ExitCode RunWebhooks(const Arguments&, Session& session) {
   if (PrintMessage(all, session)) return ExitCode::kOk;
   Table table({"ENDPOINT", "EVENT", "TYPE", "JOB", "STATE", ">ATTEMPTS", "NEXT", "LAST ERROR"});
   for (const training::v1::WebhookDelivery& each : all.deliveries()) {
-    table.AddRow(
-        {Printable(each.endpoint()), each.webhook_id(), each.type(), Printable(each.job_id()),
-         ShortEnumName(each.state()), absl::StrCat(each.attempts()),
-         each.has_next_attempt_time() ? FormatTimestamp(each.next_attempt_time()) : "-",
-         each.last_error().empty() ? "-" : Printable(each.last_error())});
+    table.AddRow({Printable(each.endpoint()), each.webhook_id(), each.type(),
+                  Printable(each.job_id()), ShortEnumName(each.state()),
+                  absl::StrCat(each.attempts()),
+                  each.has_next_attempt_time() ? FormatTimestamp(each.next_attempt_time()) : "-",
+                  each.last_error().empty() ? "-" : Printable(each.last_error())});
   }
   session.out << (all.deliveries().empty() ? "every endpoint has received its events\n"
                                            : table.ToString());

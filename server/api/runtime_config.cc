@@ -54,9 +54,9 @@ absl::Status CheckReloadable(const std::vector<SettingValue>& changes) {
 // Returns the metadata of the files that `settings` names, without reading them.
 std::string LookOf(const Settings& settings) {
   std::string look;
-  for (const std::string& path : {settings.tls.certificate_file, settings.tls.key_file,
-                                  settings.tls.client_ca_file, settings.auth.tokens_file,
-                                  settings.webhooks.file}) {
+  for (const std::string& path :
+       {settings.tls.certificate_file, settings.tls.key_file, settings.tls.client_ca_file,
+        settings.auth.tokens_file, settings.webhooks.file}) {
     struct stat info = {};
     if (path.empty() || stat(path.c_str(), &info) != 0) {
       look += "-;";

@@ -40,8 +40,8 @@ struct WaitingDeliveries {
 // Returns the deliveries that wait, by endpoint. Endpoints without one are missing.
 absl::StatusOr<std::map<std::string, WaitingDeliveries>> CountWaitingDeliveries(Database& database);
 
-// Returns at most `limit` deliveries that are due at `now`, oldest event first. Of each job only
-// the oldest that waits, so that an endpoint receives the events of a job in order.
+// Returns at most `limit` deliveries that are due at `now`, oldest event first. A job has at most
+// one, its oldest that waits, so that an endpoint receives the events of a job in order.
 absl::StatusOr<std::vector<StoredDelivery>> ReadDueDeliveries(Database& database,
                                                               const std::string& endpoint,
                                                               absl::Time now, int64_t limit);
@@ -64,8 +64,8 @@ struct WebhookChanges {
     std::string endpoint;
     training::v1::JobEvent event;
   };
-  std::map<std::string, int64_t> cursors = {};  // Of all endpoints; others are forgotten.
-  std::vector<Addition> added = {};  // Those of forgotten endpoints are ignored.
+  std::map<std::string, int64_t> cursors = {};  // All endpoints; others are forgotten.
+  std::vector<Addition> added = {};             // Ignored for a forgotten endpoint.
   std::vector<WebhookAttempt> attempts = {};
   absl::Time now = absl::InfinitePast();
 };

@@ -83,6 +83,8 @@ Delivery::Delivery(const WebhookEndpoint& endpoint, StoredDelivery delivery, abs
   set(CURLOPT_WRITEFUNCTION, &Delivery::Discard);
   set(CURLOPT_WRITEDATA, this);
   set(CURLOPT_TIMEOUT, kTimeoutSeconds);
+  // A name that is being resolved must delay neither other deliveries nor the end of the daemon.
+  set(CURLOPT_QUICK_EXIT, 1L);
   set(CURLOPT_NOSIGNAL, 1L);
   set(CURLOPT_ERRORBUFFER, message_);
   set(CURLOPT_PRIVATE, this);
@@ -107,7 +109,7 @@ std::string Delivery::ErrorText(CURLcode code, long status) const {
   if (status >= 300 && status < 400) {
     return absl::StrCat("HTTP ", status, ": redirects are not followed; name the final address");
   }
-  if (status != 0) return absl::StrCat("HTTP ", status);
+  if (status != 0 && (status < 200 || status >= 300)) return absl::StrCat("HTTP ", status);
   if (!refused_.empty() && code == CURLE_COULDNT_CONNECT) {
     return absl::StrCat("the address ", refused_,
                         " is not public; name another, or set allow_private: true");

@@ -54,7 +54,7 @@ class Delivery {
   const StoredDelivery delivery_;
   const bool allow_private_;
   const std::string body_;
-  std::string refused_;          // Address to which no connection was allowed; empty if none.
+  std::string refused_;  // Address to which no connection was allowed; empty if none.
   size_t response_bytes_ = 0;
   char message_[CURL_ERROR_SIZE] = "";
   std::unique_ptr<curl_slist, Calls<curl_slist_free_all>> headers_;

@@ -32,11 +32,11 @@ constexpr char kSecretRule[] =
     "whsec_ and the base64 of 24 to 64 random bytes, such as echo whsec_$(openssl rand -base64 32) "
     "prints";
 
-// What ends a job or needs a person.
+// Returns the types that end a job or need a person.
 const std::set<std::string>& DefaultTypes() {
-  static const auto& types = *new std::set<std::string>{
-      "job.succeeded", "job.failed",   "job.cancelled", "job.precision_changed",
-      "job.incident",  "job.checkpoint_written"};
+  static const auto& types =
+      *new std::set<std::string>{"job.succeeded",         "job.failed",   "job.cancelled",
+                                 "job.precision_changed", "job.incident", "job.checkpoint_written"};
   return types;
 }
 
@@ -52,7 +52,8 @@ const std::set<std::string>& AllTypes() {
           static_cast<training::v1::JobState>(states.value(i)->number()));
       all->insert(EventType(event));
     }
-    const google::protobuf::OneofDescriptor& kinds = *JobEvent::descriptor()->FindOneofByName("what");
+    const google::protobuf::OneofDescriptor& kinds =
+        *JobEvent::descriptor()->FindOneofByName("what");
     for (int i = 0; i < kinds.field_count(); ++i) {
       const std::string& kind = kinds.field(i)->name();
       if (kind != "state_changed" && kind != "log_line") all->insert(absl::StrCat("job.", kind));
@@ -105,8 +106,8 @@ class EntryReader {
  private:
   void CheckKey(const YAML::Node& key) {
     const std::string name = key.IsScalar() ? key.Scalar() : "";
-    for (const char* known : {"name", "url", "secret", "secret_file", "events", "owner", "labels",
-                              "allow_private"}) {
+    for (const char* known :
+         {"name", "url", "secret", "secret_file", "events", "owner", "labels", "allow_private"}) {
       if (name == known) return;
     }
     faults_.Add(key, at_, absl::StrCat("a group with the key ", DescribeYaml(key)), kKeys);
@@ -155,8 +156,8 @@ class EntryReader {
       return;
     }
     const std::string port = part(CURLUPART_PORT);
-    endpoint.origin = absl::StrCat(scheme, "://", part(CURLUPART_HOST), port.empty() ? "" : ":",
-                                   port);
+    endpoint.origin =
+        absl::StrCat(scheme, "://", part(CURLUPART_HOST), port.empty() ? "" : ":", port);
   }
 
   void ReadKey(WebhookEndpoint& endpoint) {
@@ -245,9 +246,8 @@ absl::StatusOr<std::vector<WebhookEndpoint>> ParseWebhooks(const std::string& te
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string at = absl::StrCat("endpoints[", i, "]");
     WebhookEndpoint endpoint = EntryReader(list[i], at, faults).Read();
-    const bool twice = std::any_of(endpoints.begin(), endpoints.end(), [&](const auto& other) {
-      return other.name == endpoint.name;
-    });
+    const bool twice = std::any_of(endpoints.begin(), endpoints.end(),
+                                   [&](const auto& other) { return other.name == endpoint.name; });
     if (twice && !endpoint.name.empty()) {
       faults.Add(list[i], at + ".name", QuoteValue(endpoint.name), "a name of one endpoint only");
     }

@@ -13,8 +13,8 @@ namespace genesis {
 struct WebhookEndpoint {
   std::string name;
   std::string url;
-  std::string origin;           // Of `url`, such as "https://example.org:8443"; may be logged.
-  std::string key;              // Of the signature; secret.
+  std::string origin;  // Start of `url`, such as "https://example.org:8443"; may be logged.
+  std::string key;     // Key of the signature; secret.
   std::set<std::string> types;  // Values of WebhookPayload.type that are sent.
   EventQuery filter;            // Owner and labels.
   bool allow_private = false;   // Whether addresses that are not public, and http, are allowed.

@@ -86,9 +86,9 @@ void WebhookSender::Loop() {
   }
   // The writer thread stops later. Without this write, what was accepted would be sent again.
   if (!changes_.attempts.empty()) {
-    jobs_->Write([changes = changes_](Database& database) {
-      return WriteWebhooks(database, changes);
-    }, [](const absl::Status&) {});
+    jobs_->Write(
+        [changes = changes_](Database& database) { return WriteWebhooks(database, changes); },
+        [](const absl::Status&) {});
   }
 }
 
@@ -105,8 +105,7 @@ absl::Status WebhookSender::Round() {
   std::map<std::string, int64_t> cursors;
   for (const auto& [name, endpoint] : endpoints_) {
     const auto known = changes_.cursors.find(name);
-    cursors[name] =
-        known != changes_.cursors.end() ? known->second : jobs_->view().LastSequence();
+    cursors[name] = known != changes_.cursors.end() ? known->second : jobs_->view().LastSequence();
   }
   changes_.cursors = std::move(cursors);
   absl::Status status = CountWaiting(absl::Now());
@@ -195,14 +194,14 @@ absl::Status WebhookSender::StartDue(absl::Time now) {
   for (const auto& [name, endpoint] : endpoints_) {
     if (waiting_[name].count == 0) continue;
     const auto of_endpoint = [&name = name](const auto& each) { return each.second == name; };
-    const auto ended = static_cast<size_t>(std::count_if(ended_.begin(), ended_.end(), of_endpoint));
-    auto open = static_cast<size_t>(
-        std::count_if(open_.begin(), open_.end(), [&name = name](const auto& each) {
-          return each.second->delivery().endpoint == name;
-        }));
+    const auto ended =
+        static_cast<size_t>(std::count_if(ended_.begin(), ended_.end(), of_endpoint));
+    auto open = static_cast<size_t>(std::count_if(
+        open_.begin(), open_.end(),
+        [&name = name](const auto& each) { return each.second->delivery().endpoint == name; }));
     if (open >= kMaxOpen) continue;
-    absl::StatusOr<std::vector<StoredDelivery>> due = ReadDueDeliveries(
-        **lease, name, now, static_cast<int64_t>(kMaxOpen + open + ended));
+    absl::StatusOr<std::vector<StoredDelivery>> due =
+        ReadDueDeliveries(**lease, name, now, static_cast<int64_t>(kMaxOpen + open + ended));
     if (!due.ok()) return due.status();
     for (StoredDelivery& each : *due) {
       const int64_t number = each.number;
@@ -247,7 +246,8 @@ void WebhookSender::Note(const Delivery& delivery, const WebhookAttempt& attempt
                                               : attempt.next_attempt ? "failed"
                                                                      : "dead");
   if (attempt.delivered) {
-    if (failing_.erase(stored.endpoint) != 0) spdlog::info("webhook {} accepts events again", where);
+    if (failing_.erase(stored.endpoint) != 0)
+      spdlog::info("webhook {} accepts events again", where);
     return;
   }
   if (!attempt.next_attempt) {
@@ -274,14 +274,15 @@ void WebhookSender::PostWrite() {
       WebhookChanges{changes_.cursors, std::exchange(changes_.added, {}),
                      std::exchange(changes_.attempts, {}), changes_.now});
   next_write_ = SteadyNow() + kWritePause;
-  jobs_->Write([changes = posted_](Database& database) { return WriteWebhooks(database, *changes); },
-               [this](const absl::Status& status) {
-                 {
-                   absl::MutexLock lock(&mutex_);
-                   written_ = status;
-                 }
-                 curl_multi_wakeup(multi_.get());
-               });
+  jobs_->Write(
+      [changes = posted_](Database& database) { return WriteWebhooks(database, *changes); },
+      [this](const absl::Status& status) {
+        {
+          absl::MutexLock lock(&mutex_);
+          written_ = status;
+        }
+        curl_multi_wakeup(multi_.get());
+      });
 }
 
 }  // namespace genesis

@@ -375,9 +375,10 @@ TEST_F(CommandsTest, WebhooksShowsWhatEndpointsHaveNotReceived) {
   fake_.delivery.mutable_next_attempt_time()->set_seconds(1767323045);
   fake_.delivery.set_last_error("HTTP 503");
   EXPECT_EQ(Run({"webhooks"}), ExitCode::kOk);
-  EXPECT_EQ(out_.str(),
-            "ENDPOINT  EVENT  TYPE        JOB  STATE    ATTEMPTS  NEXT                  LAST ERROR\n"
-            "chat      evt_7  job.failed  a    PENDING         2  2026-01-02 03:04:05Z  HTTP 503\n");
+  EXPECT_EQ(
+      out_.str(),
+      "ENDPOINT  EVENT  TYPE        JOB  STATE    ATTEMPTS  NEXT                  LAST ERROR\n"
+      "chat      evt_7  job.failed  a    PENDING         2  2026-01-02 03:04:05Z  HTTP 503\n");
 }
 
 TEST_F(CommandsTest, JobsSaysWhenThereAreNone) {

@@ -6,6 +6,9 @@ import http.server
 import json
 import os
 import pathlib
+import re
+import subprocess
+import sys
 import threading
 
 import harness
@@ -133,6 +136,18 @@ class Webhooks(harness.DaemonTest):
         for text in told:
             for secret in (SECRET, SECRET.removeprefix("whsec_"), base64.b64decode(SECRET[6:]).decode(), URL_SECRET):
                 self.assertNotIn(secret, text)
+
+    def test_the_receiver_in_the_documentation(self):
+        page = (harness.SOURCE / "docs" / "webhooks.md").read_text()
+        program = re.search(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[1]
+        receiver = Receiver()
+        receiver.stop()  # Its port is free now.
+        process = subprocess.Popen([sys.executable, "-c", program.replace("8000", str(receiver.port))], stdout=subprocess.PIPE, text=True,
+                                   env={**os.environ, "WEBHOOK_SECRET": SECRET})
+        self.addCleanup(lambda: (process.kill(), process.communicate()))
+        self.endpoints({"name": "chat", "url": receiver.url(), "events": ["job.succeeded"]})
+        self.run_job(self.start(), "ok-1")
+        self.assertRegex(process.stdout.readline(), "^evt_[0-9]+ job.succeeded ok-1\n$")
 
     def test_redirects_and_private_addresses_are_not_followed(self):
         inside = self.receiver()

@@ -55,8 +55,9 @@ TEST_F(WebhookRowsTest, TheEventsOfAJobAreDueOneAfterTheOther) {
   EXPECT_EQ(due[0].event.updated(), "changed");
   EXPECT_EQ(due[0].event.job_id(), "a");
   // The failed event of one job delays only that job.
-  Write({}, {{.number = due[0].number, .next_attempt = kNow + absl::Seconds(5), .error = "HTTP 503"},
-             {.number = due[1].number, .delivered = true}});
+  Write({},
+        {{.number = due[0].number, .next_attempt = kNow + absl::Seconds(5), .error = "HTTP 503"},
+         {.number = due[1].number, .delivered = true}});
   EXPECT_EQ(DueIds(), (Ids{"evt_4"}));
   EXPECT_EQ(DueIds(absl::Seconds(5)), (Ids{"evt_1", "evt_4"}));
   EXPECT_EQ(Due(absl::Seconds(5))[0].attempts, 1);

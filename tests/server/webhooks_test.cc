@@ -52,16 +52,34 @@ bool IsPublic(const std::string& address) {
 }
 
 TEST(PublicAddressTest, IsNoneOfTheSpecialPurposeRegistries) {
-  for (const char* address : {"8.8.8.8", "1.1.1.1", "172.15.255.255", "172.32.0.1", "100.63.255.255",
-                              "100.128.0.1", "169.253.1.1", "223.255.255.255", "2606:4700::1111",
-                              "2a00:1450:4001::8a", "2001:4860:4860::8888"}) {
+  for (const char* address : {"8.8.8.8", "1.1.1.1", "172.15.255.255", "172.32.0.1",
+                              "100.63.255.255", "100.128.0.1", "169.253.1.1", "223.255.255.255",
+                              "2606:4700::1111", "2a00:1450:4001::8a", "2001:4860:4860::8888"}) {
     EXPECT_TRUE(IsPublic(address)) << address;
   }
-  for (const char* address :
-       {"0.0.0.0", "10.1.2.3", "100.64.0.1", "127.0.0.1", "127.255.255.255", "169.254.169.254",
-        "172.16.0.1", "172.31.255.255", "192.168.1.1", "198.18.0.1", "224.0.0.1", "255.255.255.255",
-        "::", "::1", "::ffff:8.8.8.8", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "fd00::1", "fe80::1",
-        "ff02::1", "2002:7f00:1::", "2001:0:7f00:1::", "2001:db8::1"}) {
+  for (const char* address : {"0.0.0.0",
+                              "10.1.2.3",
+                              "100.64.0.1",
+                              "127.0.0.1",
+                              "127.255.255.255",
+                              "169.254.169.254",
+                              "172.16.0.1",
+                              "172.31.255.255",
+                              "192.168.1.1",
+                              "198.18.0.1",
+                              "224.0.0.1",
+                              "255.255.255.255",
+                              "::",
+                              "::1",
+                              "::ffff:8.8.8.8",
+                              "::ffff:127.0.0.1",
+                              "64:ff9b::7f00:1",
+                              "fd00::1",
+                              "fe80::1",
+                              "ff02::1",
+                              "2002:7f00:1::",
+                              "2001:0:7f00:1::",
+                              "2001:db8::1"}) {
     EXPECT_FALSE(IsPublic(address)) << address;
   }
   const sockaddr other = {.sa_family = AF_UNIX, .sa_data = {}};
@@ -69,8 +87,8 @@ TEST(PublicAddressTest, IsNoneOfTheSpecialPurposeRegistries) {
 }
 
 StoredDelivery Stored(int attempts = 0) {
-  StoredDelivery stored{.number = 1, .endpoint = "chat", .create_time = absl::Now(),
-                        .attempts = attempts};
+  StoredDelivery stored{
+      .number = 1, .endpoint = "chat", .create_time = absl::Now(), .attempts = attempts};
   stored.event = TextEvent("a", "changed");
   stored.event.set_sequence(7);
   return stored;
@@ -79,10 +97,11 @@ StoredDelivery Stored(int attempts = 0) {
 // No connection is opened, so these need no network.
 TEST(DeliveryTest, ConnectsToPublicAddressesOnly) {
   for (const char* url :
-       {"https://127.0.0.1:9/hook", "https://localhost:9/", "https://169.254.169.254/latest/meta-data/",
-        "https://10.0.0.1/", "https://192.168.0.1/", "https://0.0.0.0:9/", "https://2130706433/",
-        "https://0x7f.1/", "https://017700000001/", "https://100.100.100.200/", "https://[::1]:9/",
-        "https://[::ffff:127.0.0.1]:9/", "https://[fd00:ec2::254]/"}) {
+       {"https://127.0.0.1:9/hook", "https://localhost:9/",
+        "https://169.254.169.254/latest/meta-data/", "https://10.0.0.1/", "https://192.168.0.1/",
+        "https://0.0.0.0:9/", "https://2130706433/", "https://0x7f.1/", "https://017700000001/",
+        "https://100.100.100.200/", "https://[::1]:9/", "https://[::ffff:127.0.0.1]:9/",
+        "https://[fd00:ec2::254]/"}) {
     WebhookEndpoint endpoint{.name = "chat", .url = url, .origin = url, .key = "key"};
     Delivery delivery(endpoint, Stored(), absl::Now());
     const CURLcode code = curl_easy_perform(delivery.handle());
@@ -132,8 +151,9 @@ TEST(EventTypeTest, IsTheNewStateOrTheKind) {
 }
 
 std::string Entry(const std::string& name, const std::string& more = "") {
-  return absl::StrCat("- name: ", name, "\n  url: https://example.org/hook?token=hidden\n  secret: ",
-                      kSecret, "\n", more);
+  return absl::StrCat("- name: ", name,
+                      "\n  url: https://example.org/hook?token=hidden\n  secret: ", kSecret, "\n",
+                      more);
 }
 
 TEST(WebhooksFileTest, HasEndpointsWithDefaults) {
@@ -165,7 +185,8 @@ TEST(WebhooksFileTest, TellsEveryFaultWithItsLineAndNoSecret) {
       "endpoints:\n"
       "- name: a b\n  url: ftp://example.org/hidden\n  secret: whsec_hidden\n"
       "- name: c\n  url: http://example.org/hidden\n  secret_file: /nowhere/s\n  event: []\n"
-      "- name: d\n  url: https://me:hidden@example.org/\n  events: [failed]\n  allow_private: yes\n";
+      "- name: d\n  url: https://me:hidden@example.org/\n  events: [failed]\n  allow_private: "
+      "yes\n";
   const absl::Status status = ParseWebhooks(text, "w").status();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   const std::string message(status.message());
@@ -187,9 +208,9 @@ TEST(WebhooksFileTest, RefusesOtherForms) {
   std::string many = "endpoints:\n";
   for (int i = 0; i < 17; ++i) many += Entry(absl::StrCat("e", i));
   for (const std::string& text :
-       {std::string(), std::string("- a\n"), std::string("endpoints: 3\n"), std::string("hooks: []\n"),
-        std::string("endpoints: []\nmore: 1\n"), many, std::string("endpoints: [3]\n"),
-        "endpoints:\n" + Entry("twice") + Entry("twice")}) {
+       {std::string(), std::string("- a\n"), std::string("endpoints: 3\n"),
+        std::string("hooks: []\n"), std::string("endpoints: []\nmore: 1\n"), many,
+        std::string("endpoints: [3]\n"), "endpoints:\n" + Entry("twice") + Entry("twice")}) {
     const absl::Status status = ParseWebhooks(text, "w").status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << text << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("accepted: ")) << text;
