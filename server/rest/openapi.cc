@@ -41,7 +41,9 @@ struct Tag {
 // The first tag whose path fits is that of an operation.
 const std::vector<Tag>& Tags() {
   static const auto& tags = *new std::vector<Tag>{
-      {"events", "Events of all jobs.", {"/v1/events", "/v1/jobs:watch"}},
+      {"events",
+       "Events of all jobs, and their webhooks.",
+       {"/v1/events", "/v1/jobs:watch", "/v1/webhook_deliveries"}},
       {"jobs", "Jobs and their artifacts.", {"/v1/jobs"}},
       {"checkpoints", "Checkpoints: records, download, import.", {"/v1/checkpoints"}},
       {"datasets", "Datasets, replay buffers, uploads.", {"/v1/datasets", "/v1/uploads"}},

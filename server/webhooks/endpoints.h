@@ -11,13 +11,13 @@ namespace genesis {
 
 // One entry of webhooks.file.
 struct WebhookEndpoint {
-  std::string name;
-  std::string url;
-  std::string origin;  // Start of `url`, such as "https://example.org:8443"; may be logged.
-  std::string key;     // Key of the signature; secret.
-  std::set<std::string> types;  // Values of WebhookPayload.type that are sent.
-  EventQuery filter;            // Owner and labels.
-  bool allow_private = false;   // Whether addresses that are not public, and http, are allowed.
+  std::string name = {};
+  std::string url = {};
+  std::string origin = {};  // Start of `url`, such as "https://example.org:8443"; may be logged.
+  std::string key = {};     // Key of the signature; secret.
+  std::set<std::string> types = {};  // Values of WebhookPayload.type that are sent.
+  EventQuery filter = {};            // Owner and labels.
+  bool allow_private = false;  // Whether addresses that are not public, and http, are allowed.
 };
 
 // Parses webhooks.file: a list `endpoints` of at most 16. Also reads the files with their secrets.

@@ -65,15 +65,7 @@ void WebhookSender::Loop() {
       absl::MutexLock lock(&mutex_);
       if (stopping_) break;
     }
-    const absl::Status status = GuardedStatus("webhooks", [this] { return Round(); });
-    if (status.code() != told_.code()) {
-      if (status.ok()) {
-        spdlog::info("webhooks are sent again");
-      } else {
-        spdlog::error("cannot send webhooks; trying again every second: {}", status.ToString());
-      }
-      told_ = status;
-    }
+    const absl::Status status = Guarded("webhooks", [this] { Round(); });
     if (!status.ok()) next_write_ = SteadyNow() + kRetryPause;
     const int64_t pause = absl::ToInt64Milliseconds(next_write_ - SteadyNow());
     curl_multi_poll(multi_.get(), nullptr, 0,
@@ -84,20 +76,35 @@ void WebhookSender::Loop() {
   for (const auto& [number, delivery] : open_) {
     curl_multi_remove_handle(multi_.get(), delivery->handle());
   }
-  // The writer thread stops later. Without this write, what was accepted would be sent again.
-  if (!changes_.attempts.empty()) {
+  // The writer thread stops later. Without this write, what was accepted would be sent again. While
+  // another write is open, it may yet fail, and then the stored cursors must not pass its events.
+  if (posted_ == nullptr && !changes_.attempts.empty()) {
+    changes_.now = absl::Now();
     jobs_->Write(
         [changes = changes_](Database& database) { return WriteWebhooks(database, changes); },
         [](const absl::Status&) {});
   }
 }
 
-absl::Status WebhookSender::Round() {
+void WebhookSender::Round() {
   int running = 0;
   curl_multi_perform(multi_.get(), &running);
   FinishTransfers(absl::Now());
   TakeEndpoints();
-  if (!SettleWrite() || SteadyNow() < next_write_) return told_;
+  if (!SettleWrite() || SteadyNow() < next_write_) return;
+  const absl::Status status = Advance();
+  if (!status.ok()) next_write_ = SteadyNow() + kRetryPause;
+  if (status.code() == told_.code()) return;
+  if (status.ok()) {
+    spdlog::info("webhooks are sent again");
+  } else {
+    spdlog::error("cannot send webhooks; trying again every second: {}", status.ToString());
+  }
+  told_ = status;
+}
+
+// Reads new events, starts the deliveries that are due, and writes what has changed.
+absl::Status WebhookSender::Advance() {
   if (!stored_cursors_) {
     if (absl::Status status = LoadCursors(); !status.ok()) return status;
   }

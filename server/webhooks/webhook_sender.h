@@ -47,7 +47,8 @@ class WebhookSender {
   using Multi = std::unique_ptr<CURLM, CURLMcode (*)(CURLM*)>;
 
   void Loop();
-  absl::Status Round();
+  void Round();
+  absl::Status Advance();
   void TakeEndpoints();
   bool SettleWrite();
   absl::Status LoadCursors();
@@ -82,7 +83,7 @@ class WebhookSender {
   std::minstd_rand random_{std::random_device()()};
   absl::Time next_write_ = absl::InfinitePast();
   absl::Time next_count_ = absl::InfinitePast();
-  absl::Status told_;  // Last status of the store that was logged.
+  absl::Status told_;  // Last status of Advance that was logged.
 };
 
 }  // namespace genesis
