@@ -91,7 +91,7 @@ class PageTokens(HostileTest):
         def old_form(place):  # A place, and a constant instead of the hash that tokens once ended in.
             return base64.urlsafe_b64encode(place.encode() + b"." + b"0123456789abcdef").decode()
 
-        for method in ("ListJobs", "ListCheckpoints", "GetHistory", "ListDatasets"):
+        for method in ("ListJobs", "ListCheckpoints", "GetHistory", "ListDatasets", "ListWebhookDeliveries"):
             for token in ("x", "", "AAAA" * 100, old_form("7"), old_form(""), old_form("1,2,3"),
                           base64.urlsafe_b64encode(bytes(32)).decode(),
                           base64.urlsafe_b64encode(bytes(32) + b"99").decode(), "A" * 8000):
