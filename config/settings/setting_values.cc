@@ -13,6 +13,8 @@
 namespace genesis {
 namespace {
 
+constexpr size_t kMaxText = 1024;
+
 std::string Same(const std::string& text) { return text; }
 
 std::string ReadPath(const std::string& text, std::string& path) {
@@ -63,7 +65,6 @@ ValueKind<std::string> OptionalPath(const std::string& range) {
 ValueKind<std::string> OptionalText(const char* accepted, bool (*fits)(absl::string_view)) {
   return {accepted, Json{{"type", "string"}},
           [accepted, fits](const std::string& text, std::string& value) -> std::string {
-            constexpr size_t kMaxText = 1024;
             if (!text.empty() && (text.size() > kMaxText || !fits(text))) return accepted;
             value = text;
             return "";

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/text/json.h"
 #include "base/text/scalars.h"
 #include "base/text/text.h"
@@ -41,7 +42,7 @@ ValueKind<std::string> Address();
 ValueKind<std::string> RequiredPath();
 // Empty means a derived default, or none. `range` may be more specific than "a path".
 ValueKind<std::string> OptionalPath(const std::string& range);
-// Text of at most 1024 bytes that is empty or that `fits` allows, as described by `accepted`.
+// Text of at most 1024 bytes that `fits` allows, as described by `accepted`. May be empty.
 ValueKind<std::string> OptionalText(const char* accepted, bool (*fits)(absl::string_view));
 // Permission bits of a socket in octal, such as 0600.
 ValueKind<int> SocketMode();

@@ -119,7 +119,8 @@ void CompletePaths(const std::string& program_dir, Settings& settings) {
   complete(settings.audit.file, settings.data_dir + "/log/audit.log");
   for (std::string* path :
        {&settings.grpc.unix_socket, &settings.tls.certificate_file, &settings.tls.key_file,
-        &settings.tls.client_ca_file, &settings.auth.tokens_file, &settings.webhooks.file,
+        &settings.tls.client_ca_file, &settings.auth.tokens_file, &settings.auth.jwks_file,
+        &settings.webhooks.file, &settings.launchers.token_file, &settings.launchers.tls_ca,
         &settings.launchers.token_file, &settings.launchers.tls_ca, &settings.launchers.tls_cert,
         &settings.launchers.tls_key, &settings.slurm.bin_dir, &settings.kubernetes.pod_template}) {
     if (!path->empty()) *path = Absolute(*path);

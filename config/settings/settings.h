@@ -39,6 +39,11 @@ struct TlsSettings {
 
 struct AuthSettings {
   std::string tokens_file;  // Empty disables tokens.
+  std::string jwks_file;    // Empty disables JWTs.
+  std::string jwt_issuer;
+  std::string jwt_audience;
+  std::string jwt_owner_claim = "sub";
+  std::string jwt_role_claim = "genesis_role";
   bool own_jobs_only = false;
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr char kClosedAddress[] =
     "a loopback address; any other needs tls.certificate_file, tls.key_file and one of "
-    "auth.tokens_file and tls.client_ca_file, or the flag --insecure";
+    "auth.tokens_file, auth.jwks_file and tls.client_ca_file, or the flag --insecure";
 
 struct Listener {
   const char* key;
@@ -26,7 +26,8 @@ bool IsOpenToOthers(const std::string& address) {
 bool HasTls(const Settings& settings) { return !settings.tls.certificate_file.empty(); }
 
 bool AsksWhoCalls(const Settings& settings) {
-  return !settings.auth.tokens_file.empty() || !settings.tls.client_ca_file.empty();
+  return !settings.auth.tokens_file.empty() || !settings.auth.jwks_file.empty() ||
+         !settings.tls.client_ca_file.empty();
 }
 
 std::vector<Listener> Listeners(const Settings& settings) {
@@ -69,6 +70,22 @@ void CheckTls(const Settings& settings, std::vector<FieldError>& errors) {
   }
 }
 
+void CheckJwt(const AuthSettings& auth, std::vector<FieldError>& errors) {
+  if (auth.jwks_file.empty()) {
+    if (auth.jwt_issuer.empty() && auth.jwt_audience.empty()) return;
+    return Add("auth.jwks_file", "",
+               "required with auth.jwt_issuer and auth.jwt_audience; give the file with the "
+               "issuer's keys",
+               errors);
+  }
+  for (const auto& [key, value] : {std::pair("auth.jwt_issuer", auth.jwt_issuer),
+                                   std::pair("auth.jwt_audience", auth.jwt_audience),
+                                   std::pair("auth.jwt_owner_claim", auth.jwt_owner_claim)}) {
+    if (!value.empty()) continue;
+    Add(key, "", "required with auth.jwks_file; give the text that accepted JWTs have", errors);
+  }
+}
+
 void CheckWorkers(const Settings& settings, std::vector<FieldError>& errors) {
   if (!settings.workers.remote) {
     if (settings.workers.devices.front() != "none") return;
@@ -101,6 +118,7 @@ void CheckLaunchers(const Settings& settings, std::vector<FieldError>& errors) {
 void CheckConflicts(const Settings& settings, std::vector<FieldError>& errors) {
   CheckPorts(settings, errors);
   CheckTls(settings, errors);
+  CheckJwt(settings.auth, errors);
   CheckWorkers(settings, errors);
   CheckLaunchers(settings, errors);
   if (settings.insecure || (HasTls(settings) && AsksWhoCalls(settings))) return;
@@ -117,7 +135,7 @@ std::vector<std::string> InsecureNotes(const Settings& settings) {
     if (!AsksWhoCalls(settings)) {
       notes.push_back(absl::StrCat("insecure: everybody who reaches ", listener.key, " ",
                                    listener.address,
-                                   " may do everything; set auth.tokens_file or "
+                                   " may do everything; set auth.tokens_file, auth.jwks_file or "
                                    "tls.client_ca_file, and remove --insecure"));
     } else if (!HasTls(settings)) {
       notes.push_back(absl::StrCat("insecure: ", listener.key, " ", listener.address,

@@ -1,8 +1,21 @@
 // Settings for the listeners: addresses, limits, TLS, tokens, the audit log, webhooks.
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
 #include "config/settings/setting_group.h"
 #include "config/settings/settings_rows.h"
 
 namespace genesis {
+namespace {
+
+ValueKind<std::string> JwtText() {
+  return OptionalText("printable characters without spaces", [](absl::string_view text) {
+    return std::all_of(text.begin(), text.end(),
+                       [](unsigned char c) { return absl::ascii_isgraph(c); });
+  });
+}
+
+}  // namespace
 
 std::vector<SettingRow> ListenerRows() {
   SettingGroup grpc(
@@ -51,6 +64,23 @@ std::vector<SettingRow> ListenerRows() {
             "Who may call, a line each, as genesisctl token prints it. Every call then needs a "
             "token or a client certificate. Read again when it has changed.",
             "a path; the file's mode is 0640 or narrower")
+      .Reloadable()
+      .Path("jwks_file", &AuthSettings::jwks_file, "(none)",
+            "Public keys of an issuer of JWTs, as a JWK Set (RFC 7517). A JWT that one of them "
+            "has signed with RS256 or ES256 is then a token. Read again when it has changed.")
+      .Reloadable()
+      .Text("jwt_issuer", &AuthSettings::jwt_issuer, JwtText(), "", "(none)",
+            "The claim iss of accepted JWTs. Required with auth.jwks_file.")
+      .Reloadable()
+      .Text("jwt_audience", &AuthSettings::jwt_audience, JwtText(), "", "(none)",
+            "The claim aud of accepted JWTs, alone or in its list. Required with auth.jwks_file.")
+      .Reloadable()
+      .Add("jwt_owner_claim", &AuthSettings::jwt_owner_claim, JwtText(), "",
+           "Claim with the caller's name, which becomes jwt:NAME.")
+      .Reloadable()
+      .Add("jwt_role_claim", &AuthSettings::jwt_role_claim, JwtText(), "",
+           "Claim with the caller's role, viewer, submitter or admin, alone or in a list; the "
+           "highest counts. A line jwt:NAME ROLE of the tokens file takes precedence.")
       .Reloadable()
       .Flag(
           "own_jobs_only", &AuthSettings::own_jobs_only,

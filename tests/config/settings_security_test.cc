@@ -44,6 +44,9 @@ TEST(OpenAddressTest, NeedsTlsAndSomethingThatAsksWhoCalls) {
                 IsEmpty());
     EXPECT_THAT(SecurityErrors(LoadSecure(With(With(kTls, address), "--tls-client-ca-file=ca"))),
                 IsEmpty());
+    EXPECT_THAT(SecurityErrors(LoadSecure({kTls[0], kTls[1], address, "--auth-jwks-file=k",
+                                           "--auth-jwt-issuer=i", "--auth-jwt-audience=a"})),
+                IsEmpty());
   }
 }
 
@@ -79,6 +82,22 @@ TEST(TlsSettingsTest, NeedBothHalves) {
               ElementsAre(HasSubstr("tls.certificate_file: required with tls.key_file")));
   EXPECT_THAT(SecurityErrors(LoadSecure({"--tls-client-ca-file=a"})),
               ElementsAre(HasSubstr("tls.certificate_file: required with tls.client_ca_file")));
+}
+
+TEST(JwtSettingsTest, NeedIssuerAndAudience) {
+  EXPECT_THAT(SecurityErrors(LoadSecure({"--auth-jwks-file=k", "--auth-jwt-owner-claim="})),
+              ElementsAre("auth.jwt_issuer: required with auth.jwks_file; give the text that "
+                          "accepted JWTs have",
+                          HasSubstr("auth.jwt_audience: required"),
+                          HasSubstr("auth.jwt_owner_claim: required")));
+  const std::vector<std::string> jwt = {"--auth-jwks-file=k", "--auth-jwt-issuer=i",
+                                        "--auth-jwt-audience=a"};
+  EXPECT_THAT(SecurityErrors(LoadSecure(jwt)), IsEmpty());
+  EXPECT_THAT(SecurityErrors(LoadSecure({"--auth-jwt-issuer=i"})),
+              ElementsAre(HasSubstr("auth.jwks_file: required with auth.jwt_issuer")));
+  EXPECT_THAT(SecurityErrors(LoadSecure({"--auth-jwt-role-claim=two words"})),
+              ElementsAre("--auth-jwt-role-claim is \"two words\"; accepted: printable characters "
+                          "without spaces"));
 }
 
 TEST(UnixSocketModeTest, IsOctalAndTheOwners) {

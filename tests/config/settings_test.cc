@@ -107,6 +107,11 @@ const Variables& OtherValues() {
       {"tls.client_ca_file", "/srv/ca.pem"},
       {"tls.client_role", "viewer"},
       {"auth.tokens_file", "/srv/tokens"},
+      {"auth.jwks_file", "/srv/jwks.json"},
+      {"auth.jwt_issuer", "https://login.example.org"},
+      {"auth.jwt_audience", "genesis"},
+      {"auth.jwt_owner_claim", "email"},
+      {"auth.jwt_role_claim", "groups"},
       {"auth.own_jobs_only", "true"},
       {"audit.file", "/srv/a.log"},
       {"webhooks.file", "/srv/webhooks.yaml"},
@@ -186,6 +191,12 @@ Variables Companions(const std::string& key) {
   }
   if (key == "tls.client_ca_file" || key == "tls.certificate_file") {
     companions["GENESIS_TLS_KEY_FILE"] = "/srv/key.pem";
+  }
+  if (key == "auth.jwks_file" || key == "auth.jwt_issuer" || key == "auth.jwt_audience") {
+    companions["GENESIS_AUTH_JWKS_FILE"] = "/srv/keys.json";
+    companions["GENESIS_AUTH_JWT_ISSUER"] = "i";
+    companions["GENESIS_AUTH_JWT_AUDIENCE"] = "a";
+    companions.erase(FindByKey(key)->environment);
   }
   if (key == "slurm.enabled" || key == "kubernetes.pod_template")
     companions["GENESIS_WORKERS_REMOTE"] = "true";
@@ -278,12 +289,12 @@ TEST(SettingsValuesTest, AreRefusedWithWhatIsAccepted) {
        "--data-dir is \"~/g\"; accepted: a path written out; \"~\" is not expanded"},
       {"--grpc-listen=0.0.0.0:50051",
        "--grpc-listen is \"0.0.0.0:50051\"; accepted: a loopback address; any other needs "
-       "tls.certificate_file, tls.key_file and one of auth.tokens_file and tls.client_ca_file, or "
-       "the flag --insecure"},
+       "tls.certificate_file, tls.key_file and one of auth.tokens_file, auth.jwks_file and "
+       "tls.client_ca_file, or the flag --insecure"},
       {"--http-listen=example.org:80",
        "--http-listen is \"example.org:80\"; accepted: a loopback address; any other needs "
-       "tls.certificate_file, tls.key_file and one of auth.tokens_file and tls.client_ca_file, or "
-       "the flag --insecure"},
+       "tls.certificate_file, tls.key_file and one of auth.tokens_file, auth.jwks_file and "
+       "tls.client_ca_file, or the flag --insecure"},
       {"--grpc-listen=50051",
        "--grpc-listen is \"50051\"; accepted: a host and a port, such as 127.0.0.1:50051 or "
        "[::1]:0"},
@@ -333,17 +344,15 @@ TEST_F(SettingsTest, NameTheEnvironmentVariableOrThePlaceInTheFile) {
       Errors(Load({}, {{"GENESIS_GRPC_LISTEN", "0.0.0.0:1"}})),
       ElementsAre(
           "GENESIS_GRPC_LISTEN is \"0.0.0.0:1\"; accepted: a loopback address; any other needs "
-          "tls.certificate_file, tls.key_file and one of auth.tokens_file and tls.client_ca_file, "
-          "or "
-          "the flag --insecure"));
+          "tls.certificate_file, tls.key_file and one of auth.tokens_file, auth.jwks_file and "
+          "tls.client_ca_file, or the flag --insecure"));
   EXPECT_THAT(
       Errors(LoadFile("grpc:\n  listen: 0.0.0.0:50051\n")),
       ElementsAre(
           file_ +
           ":2:11: grpc.listen is \"0.0.0.0:50051\"; accepted: a loopback address; any other needs "
-          "tls.certificate_file, tls.key_file and one of auth.tokens_file and tls.client_ca_file, "
-          "or "
-          "the flag --insecure"));
+          "tls.certificate_file, tls.key_file and one of auth.tokens_file, auth.jwks_file and "
+          "tls.client_ca_file, or the flag --insecure"));
 }
 
 TEST_F(SettingsTest, RefuseUnknownAndRepeatedKeysAndOtherTypes) {
