@@ -25,7 +25,7 @@ LABEL org.opencontainers.image.title="Genesis trainer" \
 # a pinned version would keep a security fix out.
 # hadolint ignore=DL3008
 RUN apt-get update \
- && apt-get install -y --no-install-recommends ca-certificates curl libcurl4 libdeflate0 libgomp1 libgrpc++1.51 \
+ && apt-get install -y --no-install-recommends ca-certificates curl libcjose0 libcurl4 libdeflate0 libgomp1 libgrpc++1.51 \
       libprometheus-cpp-core1.0 libprotobuf32 libspdlog1.10 libsqlite3-0 libyaml-cpp0.7 tini zlib1g \
  && rm -rf /var/lib/apt/lists/* \
  && groupadd --system --gid 10001 genesis \

@@ -27,8 +27,8 @@ USAGE
 
 DEBIAN_PACKAGES=(
   # Build dependencies.
-  ca-certificates ccache cmake curl g++ libabsl-dev libboost-dev libcurl4-openssl-dev libdeflate-dev libfmt-dev
-  libgmock-dev libgrpc++-dev libgtest-dev libprotobuf-dev libspdlog-dev libsqlite3-dev libssl-dev libyaml-cpp-dev
+  ca-certificates ccache cmake curl g++ libabsl-dev libboost-dev libcjose-dev libcurl4-openssl-dev libdeflate-dev
+  libfmt-dev libgmock-dev libgrpc++-dev libgtest-dev libprotobuf-dev libspdlog-dev libsqlite3-dev libssl-dev libyaml-cpp-dev
   ninja-build nlohmann-json3-dev pkg-config prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
   # Dependencies of the wheels' installation.
   python3 python3-venv
@@ -39,7 +39,7 @@ DEBIAN_PACKAGES=(
 # Slurm and Open MPI to start ranks.
 TEST_PACKAGES=(debootstrap dpkg-dev iproute2 man-db munge openmpi-bin shellcheck slurm-wlm systemd valgrind)
 # A small Debian 12 with the dependencies of genesis-trainer, in which tests install the package.
-TREE_PACKAGES=(bash-completion ca-certificates curl dbus libabsl20220623 libcurl4 libdeflate0 libfmt9
+TREE_PACKAGES=(bash-completion ca-certificates curl dbus libabsl20220623 libcjose0 libcurl4 libdeflate0 libfmt9
   libgomp1 libgrpc++1.51 libprometheus-cpp-core1.0 libprotobuf32 libspdlog1.10 libsqlite3-0 libssl3
   libyaml-cpp0.7 logrotate procps python3 sqlite3 systemd systemd-sysv zlib1g)
 # Libraries of NVIDIA that libtorch_cpu.so needs even without a GPU (13 MB).

@@ -56,7 +56,7 @@ std::string LookOf(const Settings& settings) {
   std::string look;
   for (const std::string& path :
        {settings.tls.certificate_file, settings.tls.key_file, settings.tls.client_ca_file,
-        settings.auth.tokens_file, settings.webhooks.file}) {
+        settings.auth.tokens_file, settings.auth.jwks_file, settings.webhooks.file}) {
     struct stat info = {};
     if (path.empty() || stat(path.c_str(), &info) != 0) {
       look += "-;";
@@ -208,7 +208,7 @@ void RuntimeConfig::LookAtFiles() {
   if (commits.ok()) {
     for (const Commit& commit : *commits) commit();
   }
-  Count(commits.status(), "a file of tokens, certificates or webhooks");
+  Count(commits.status(), "a file of tokens, keys, certificates or webhooks");
 }
 
 }  // namespace genesis

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "config/settings/role.h"
 
 namespace genesis {
@@ -14,6 +15,8 @@ struct Caller {
   std::string name = "anonymous";
   Role role = Role::kAdmin;
   std::string peer;  // In gRPC's format: "ipv4:127.0.0.1:40312".
+  // When the credentials expire.
+  absl::Time end = absl::InfiniteFuture();
   // Header of the call (W3C Trace Context); empty if missing. Not checked.
   std::string traceparent = {};
 };

@@ -4,7 +4,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
-#include "absl/strings/strip.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/text/field_error.h"
 
 namespace genesis {
 namespace {
@@ -20,17 +22,50 @@ std::optional<Caller> ByToken(const TokenFile& file, const std::string& token) {
   return caller;
 }
 
+// Returns the caller of a JWT. A line of the tokens file takes precedence over the role in the JWT.
+absl::StatusOr<Caller> ByJwt(const Rules& rules, const std::string& token) {
+  absl::StatusOr<JwtSubject> subject = rules.jwt->Verify(token, absl::Now());
+  if (!subject.ok()) return subject.status();
+  if (rules.file.has_value()) {
+    for (const TokenFile::Named& each : rules.file->jwts) {
+      if (each.name == subject->name) subject->role = each.role;
+    }
+  }
+  const std::string name = absl::StrCat("jwt:", subject->name);
+  if (subject->role.has_value()) return Caller{name, *subject->role, "", subject->end};
+  return absl::UnauthenticatedError(
+      absl::StrCat("the JWT of ", QuoteValue(name),
+                   " gives no role; accepted: the claim auth.jwt_role_claim with "
+                   "viewer, submitter or admin, or a line jwt:NAME ROLE in auth.tokens_file"));
+}
+
+absl::StatusOr<Caller> ByBearer(const Rules& rules, absl::string_view authorization) {
+  // The scheme name is case-insensitive (RFC 9110).
+  if (absl::StartsWithIgnoreCase(authorization, "bearer ")) {
+    const std::string token(authorization.substr(sizeof("bearer ") - 1));
+    if (rules.jwt.has_value() && LooksLikeJwt(token)) return ByJwt(rules, token);
+    std::optional<Caller> caller = rules.file ? ByToken(*rules.file, token) : std::nullopt;
+    if (caller.has_value()) return *std::move(caller);
+  }
+  return absl::UnauthenticatedError(absl::StrCat(
+      "the token is not known; accepted: ", rules.jwt ? "a JWT of auth.jwt_issuer" : "",
+      rules.jwt && rules.file ? ", or " : "",
+      rules.file ? "one whose line stands in auth.tokens_file (an admin makes one with genesisctl "
+                   "token NAME ROLE)"
+                 : ""));
+}
+
 Caller ByCertificate(const Rules& rules, const std::string& name) {
   Caller caller{name, rules.certificate_role, ""};
   if (!rules.file.has_value()) return caller;
-  for (const TokenFile::Certificate& each : rules.file->certificates) {
-    if (each.common_name == name) caller.role = each.role;
+  for (const TokenFile::Named& each : rules.file->certificates) {
+    if (each.name == name) caller.role = each.role;
   }
   return caller;
 }
 
 absl::Status NobodySaid(const Rules& rules) {
-  if (!rules.file.has_value()) {
+  if (!rules.file.has_value() && !rules.jwt.has_value()) {
     return absl::UnauthenticatedError(
         "no client certificate; accepted: one that tls.client_ca_file has signed (genesisctl "
         "--tls-cert, --tls-key)");
@@ -50,18 +85,10 @@ absl::StatusOr<Caller> TokenAuthenticator::Authenticate(const Credentials& crede
     absl::MutexLock lock(&mutex_);
     rules = rules_;
   }
-  if (!rules->file.has_value() && !rules->certificates) return Caller();
-  absl::string_view token = credentials.authorization;
-  if (rules->file.has_value() && !token.empty()) {
-    // The scheme name is case-insensitive (RFC 9110).
-    const bool bearer = absl::StartsWithIgnoreCase(token, "bearer ");
-    if (bearer) token.remove_prefix(sizeof("bearer ") - 1);
-    std::optional<Caller> caller =
-        bearer ? ByToken(*rules->file, std::string(token)) : std::nullopt;
-    if (caller.has_value()) return *std::move(caller);
-    return absl::UnauthenticatedError(
-        "the token is not known; accepted: one whose line stands in auth.tokens_file (an admin "
-        "makes one with genesisctl token NAME ROLE)");
+  const bool tokens = rules->file.has_value() || rules->jwt.has_value();
+  if (!tokens && !rules->certificates) return Caller();
+  if (tokens && !credentials.authorization.empty()) {
+    return ByBearer(*rules, credentials.authorization);
   }
   if (rules->certificates && !credentials.certificate_fault.ok()) {
     return credentials.certificate_fault;
@@ -70,7 +97,7 @@ absl::StatusOr<Caller> TokenAuthenticator::Authenticate(const Credentials& crede
     return ByCertificate(*rules, credentials.certificate);
   }
   const bool unix_socket = absl::StartsWith(credentials.peer, "unix:");
-  if (!rules->file.has_value() && unix_socket) return Caller{"unix-socket", Role::kAdmin, ""};
+  if (!tokens && unix_socket) return Caller{"unix-socket", Role::kAdmin, ""};
   return NobodySaid(*rules);
 }
 
@@ -85,6 +112,11 @@ absl::StatusOr<Rules> LoadRules(const Settings& settings) {
   Rules rules;
   rules.certificates = !settings.tls.client_ca_file.empty();
   rules.certificate_role = RoleOf(settings.tls.client_role).value_or(Role::kViewer);
+  if (!settings.auth.jwks_file.empty()) {
+    absl::StatusOr<JwtVerifier> jwt = JwtVerifier::Load(settings.auth);
+    if (!jwt.ok()) return jwt.status();
+    rules.jwt = *std::move(jwt);
+  }
   if (settings.auth.tokens_file.empty()) return rules;
   absl::StatusOr<TokenFile> file = LoadTokenFile(settings.auth.tokens_file);
   if (!file.ok()) return file.status();

@@ -11,28 +11,31 @@
 #include "absl/synchronization/mutex.h"
 #include "config/settings/settings.h"
 #include "server/auth/caller.h"
+#include "server/auth/json_web_token.h"
 #include "server/auth/token_file.h"
 
 namespace genesis {
 
-// An authenticator by token or by client certificate.
+// An authenticator by token, by JWT or by client certificate.
 //
 // Owner: the daemon. Threads: any; Replace swaps the rules for later calls. Failure:
-// UNAUTHENTICATED, the same for a malformed token and an unknown one.
+// UNAUTHENTICATED, the same for a malformed token and an unknown one, and for JWTs one reason.
 class TokenAuthenticator final : public Authenticator {
  public:
   struct Rules {
-    std::optional<TokenFile> file;  // auth.tokens_file; unset disables tokens.
-    bool certificates = false;      // True if tls.client_ca_file is set.
+    std::optional<TokenFile> file;   // auth.tokens_file; unset disables tokens.
+    std::optional<JwtVerifier> jwt;  // auth.jwks_file; unset disables JWTs.
+    bool certificates = false;       // True if tls.client_ca_file is set.
     // Role of certificates that the file does not name.
     Role certificate_role = Role::kSubmitter;
   };
   explicit TokenAuthenticator(Rules rules)
       : rules_(std::make_shared<const Rules>(std::move(rules))) {}
 
-  // A token takes precedence over a certificate. Without tokens and client CA, every caller is
-  // admin: such a daemon listens on loopback only, or runs with --insecure. With only a client CA,
-  // callers on the unix socket are admin, because its mode restricts who can connect.
+  // A token takes precedence over a certificate. Without tokens, JWTs and client CA, every caller
+  // is admin: such a daemon listens on loopback only, or runs with --insecure. With only a client
+  // CA, callers on the unix socket are admin, because its mode restricts who can connect. The name
+  // of a JWT's caller begins with "jwt:", so that no issuer can give it the name of a token.
   absl::StatusOr<Caller> Authenticate(const Credentials& credentials) const override;
 
   uint64_t generation() const override { return generation_; }
@@ -45,7 +48,8 @@ class TokenAuthenticator final : public Authenticator {
   std::atomic<uint64_t> generation_{0};
 };
 
-// Reads the rules that `settings` selects, including the tokens file. Errors as LoadTokenFile.
+// Reads the rules that `settings` selects, including the tokens file and the keys of JWTs. Errors
+// as LoadTokenFile and JwtVerifier::Load.
 absl::StatusOr<TokenAuthenticator::Rules> LoadRules(const Settings& settings);
 
 }  // namespace genesis

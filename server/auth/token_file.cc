@@ -18,7 +18,7 @@ namespace {
 // Bounded because each call is compared with every token.
 constexpr size_t kMaxEntries = 1000;
 constexpr char kForms[] =
-    "NAME ROLE sha256:SALT:DIGEST as genesisctl token prints it, or cn:NAME ROLE";
+    "NAME ROLE sha256:SALT:DIGEST as genesisctl token prints it, cn:NAME ROLE or jwt:NAME ROLE";
 
 // Adds the line's entry. Returns "", or the error.
 std::string AddLine(absl::string_view line, TokenFile& file) {
@@ -26,21 +26,22 @@ std::string AddLine(absl::string_view line, TokenFile& file) {
       absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
   absl::string_view name = words[0];
   const bool certificate = absl::ConsumePrefix(&name, "cn:");
-  const size_t wanted = certificate ? 2 : 3;
+  const bool named = certificate || absl::ConsumePrefix(&name, "jwt:");
+  const size_t wanted = named ? 2 : 3;
   // Do not quote the words: they may be a secret that was put here by mistake.
   if (words.size() != wanted) {
     return absl::StrCat("has ", words.size(), " words; accepted: ", kForms);
   }
-  // A common name may hold more characters than a caller name, but no space.
-  if (name.empty() || (!certificate && !IsCallerName(name))) {
+  // The name of a certificate or a JWT may hold more characters than a caller name, but no space.
+  if (name.empty() || (!named && !IsCallerName(name))) {
     return absl::StrCat("the name is ", QuoteValue(name), "; accepted: ", kCallerNameRule);
   }
   const std::optional<Role> role = RoleOf(words[1]);
   if (!role.has_value()) {
     return absl::StrCat("the second word is no role; accepted: ", kRoleNames);
   }
-  if (certificate) {
-    file.certificates.push_back({std::string(name), *role});
+  if (named) {
+    (certificate ? file.certificates : file.jwts).push_back({std::string(name), *role});
     return "";
   }
   std::optional<TokenHash> hash = ParseTokenHash(words[2]);
@@ -64,7 +65,7 @@ absl::StatusOr<TokenFile> ParseTokenFile(const std::string& text, const std::str
     const std::string fault = AddLine(line, file);
     if (!fault.empty()) faults.push_back(absl::StrCat(path, ":", number, ": ", fault));
   }
-  const size_t entries = file.tokens.size() + file.certificates.size();
+  const size_t entries = file.tokens.size() + file.certificates.size() + file.jwts.size();
   if (entries > kMaxEntries) {
     faults.push_back(
         absl::StrCat(path, ": has ", entries, " entries; accepted: at most ", kMaxEntries));

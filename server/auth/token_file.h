@@ -13,6 +13,7 @@ namespace genesis {
 // ignored.
 //   NAME ROLE sha256:<salt>:<digest>   the bearer of that token is NAME
 //   cn:NAME ROLE                       a verified client certificate with that common name
+//   jwt:NAME ROLE                      a verified JWT of that subject
 // Several tokens may have the same name, so that a token can be replaced without an interruption.
 struct TokenFile {
   struct Token {
@@ -20,12 +21,13 @@ struct TokenFile {
     Role role;
     TokenHash hash;
   };
-  struct Certificate {
-    std::string common_name;
+  struct Named {
+    std::string name;
     Role role;
   };
   std::vector<Token> tokens;
-  std::vector<Certificate> certificates;
+  std::vector<Named> certificates;
+  std::vector<Named> jwts;
 };
 
 // Parses the file. INVALID_ARGUMENT with every error, one per line, each prefixed by

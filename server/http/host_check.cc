@@ -43,7 +43,7 @@ bool IsAddress(const std::string& host) {
 
 HostCheck::HostCheck(const Settings& settings)
     : any_(!settings.tls.certificate_file.empty() || !settings.auth.tokens_file.empty() ||
-           !IsLoopback(HostOf(settings.http.listen))),
+           !settings.auth.jwks_file.empty() || !IsLoopback(HostOf(settings.http.listen))),
       listen_(HostOf(settings.http.listen)),
       machine_(MachineName()) {}
 

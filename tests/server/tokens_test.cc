@@ -35,7 +35,7 @@ TEST(TokenFileTest, HasTokensAndCertificates) {
   EXPECT_EQ(file->tokens[1].name, "ben");
   EXPECT_EQ(file->tokens[1].role, Role::kViewer);
   ASSERT_EQ(file->certificates.size(), 1u);
-  EXPECT_EQ(file->certificates[0].common_name, "build.example.org");
+  EXPECT_EQ(file->certificates[0].name, "build.example.org");
   EXPECT_EQ(file->certificates[0].role, Role::kSubmitter);
 }
 
@@ -43,8 +43,10 @@ TEST(TokenFileTest, TellsEveryFaultWithItsLineAndNoSecret) {
   const std::string text = Fault(
       "ann admin genesis_secretInTheWrongPlace\nben boss sha256:0\n-x admin y\n"
       "ann genesis_alone\n");
-  EXPECT_THAT(text, HasSubstr("t:1: the third word is no hash of a token; accepted: NAME ROLE "
-                              "sha256:SALT:DIGEST as genesisctl token prints it, or cn:NAME ROLE"));
+  EXPECT_THAT(
+      text, HasSubstr("t:1: the third word is no hash of a token; accepted: NAME ROLE "
+                      "sha256:SALT:DIGEST as genesisctl token prints it, cn:NAME ROLE or jwt:NAME "
+                      "ROLE"));
   EXPECT_THAT(text, HasSubstr("t:2: the second word is no role; accepted: viewer, submitter, "
                               "admin or worker"));
   EXPECT_THAT(text, HasSubstr("t:3: the name is \"-x\"; accepted: 1 to 63 letters"));
