@@ -23,10 +23,6 @@ absl::Status ApiGate::Count(const Caller& caller) const {
   return limited ? rate_.Take(caller.name, SteadyNow()) : absl::OkStatus();
 }
 
-void ApiGate::Tend() {
-  if (std::exchange(tended_, generation()) != tended_) watches_.CheckAdmissions();
-}
-
 void ApiGate::Done(const MethodRow& method, const std::string& protocol, const Caller& caller,
                    const std::string& subject, const absl::Status& status) const {
   const std::string code = absl::StatusCodeToString(status.code());

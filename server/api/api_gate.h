@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/time/clock.h"
 #include "metrics/metrics.h"
 #include "server/api/method_table.h"
 #include "server/api/open_watches.h"
@@ -50,13 +51,12 @@ class ApiGate {
   // does not build them, because it must not fall behind.
   void Post(std::function<void()> task) const { threads_.Post(std::move(task)); }
   // Ends watches whose callers are no longer admitted. One thread calls it a few times a second.
-  void Tend();
+  void Tend() { watches_.CheckAdmissions(); }
 
  private:
   const Authenticator* const authenticator_;
   AuditLog* const audit_;
   Metrics* const metrics_;
-  uint64_t tended_ = 0;  // The last generation seen by Tend.
   mutable RequestRate rate_;
   mutable OpenWatches watches_;
   mutable IoThreads threads_{1};  // Last, because its tasks use the members above.
@@ -84,11 +84,11 @@ class ApiCall {
   const std::string& protocol() const { return protocol_; }
   const ApiGate& gate() const { return *gate_; }
 
-  // Called before each message of a stream, because tokens may be reloaded while it runs. Returns
-  // OK if the caller may still make the call.
+  // Called before each message of a stream, because tokens may be reloaded or expire while it runs.
+  // Returns OK if the caller may still make the call.
   absl::Status StillAdmitted() const {
     const uint64_t now = gate_->generation();
-    if (now == *generation_) return absl::OkStatus();
+    if (now == *generation_ && absl::Now() < caller_.end) return absl::OkStatus();
     Caller unused;
     absl::Status admitted = gate_->Admit(*method_, credentials_, &unused);
     if (admitted.ok()) *generation_ = now;
