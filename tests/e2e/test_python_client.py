@@ -803,6 +803,12 @@ class Secured(harness.DaemonTest):
         with genesis.Client(daemon.grpc, token="wrong", tls_ca=authority.certificate) as client:
             with self.assertRaises(genesis.UnauthenticatedError):
                 client.stats()
+        token_file = secure.write_secret(pathlib.Path(self.data_dir) / "token", "expired\n")
+        with genesis.Client(daemon.grpc, token_file=token_file, tls_ca=authority.certificate) as client:
+            with self.assertRaises(genesis.UnauthenticatedError):
+                client.stats()
+            secure.write_secret(token_file, token + "\n")
+            client.stats()
         with self.assertRaisesRegex(ValueError, "unencrypted to trainer.example:50051"):
             genesis.Client("trainer.example:50051", token=token)
         with self.assertRaisesRegex(ValueError, "belong together"):

@@ -35,8 +35,8 @@ class Client:
 
     Args:
         server: ``HOST:PORT`` or ``unix:PATH``. Default: ``GENESIS_SERVER``, otherwise ``127.0.0.1:50051``.
-        token, token_file: the caller's token, or a file that contains it (docs/security.md). Default: ``GENESIS_TOKEN_FILE``,
-            otherwise ``GENESIS_TOKEN``.
+        token, token_file: the caller's token, or a file that contains it, read for each call (docs/security.md). Default:
+            ``GENESIS_TOKEN_FILE``, otherwise ``GENESIS_TOKEN``.
         tls_ca, tls_cert, tls_key: PEM files. ``tls_ca`` enables TLS. Default: ``GENESIS_TLS_CA``,
             ``GENESIS_TLS_CERT``, ``GENESIS_TLS_KEY``.
         timeout: maximum duration of a call in seconds, including retries while the daemon restarts.

@@ -8,7 +8,7 @@ import pathlib
 import random
 import time
 import urllib.parse
-from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, Tuple, Union
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor
@@ -98,7 +98,7 @@ class Connection:
             raise ValueError("tls_cert and tls_key belong together; give both or none")
         if tls_cert and not tls_ca:
             raise ValueError("tls_cert needs tls_ca; without it the connection is not TLS")
-        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        self._token, self._token_file = token, token_file
         if tls_ca:
             def read(path: Optional[FilePath]) -> Optional[bytes]:
                 return pathlib.Path(path).read_bytes() if path else None
@@ -119,6 +119,12 @@ class Connection:
         self._requests[method.name] = request
         self._stubs[method.name] = kind(f"/{SERVICE.full_name}/{method.name}", request_serializer=request.SerializeToString,
                                         response_deserializer=response.FromString)
+
+    @property
+    def _metadata(self) -> Tuple[Tuple[str, str], ...]:
+        # Read for each call because a program may renew the file before its token expires.
+        token = pathlib.Path(self._token_file).read_text().strip() if self._token_file else self._token
+        return (("authorization", f"Bearer {token}"),) if token else ()
 
     def close(self) -> None:
         self._channel.close()
