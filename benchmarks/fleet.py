@@ -2,10 +2,10 @@
 
   benchmarks/run fleet [--out DIR] [--rounds N] [--document FILE]
 
-A round starts a daemon, opens 0, 100 and 1,000 WatchJobs streams, in an order that rotates, and makes the same changes of a queued job one
-after the other beside each. What counts is the processor time of the writer thread per change, which does not depend on how busy the
-watchers keep the other processors, and its ratio to that without watchers in the same round. All streams must receive every change.
---document puts the table into a page, between its marks."""
+A round starts a daemon, opens 0, 100 and 1,000 WatchJobs streams, in an order that rotates, and changes a queued job in the same way beside
+each. The result is the processor time of the writer thread per change, which does not depend on the load of the other processors, and its
+ratio to that without watchers in the same round. Every stream must receive every change. --document puts the table into a page, between its
+marks."""
 
 import os
 import pathlib

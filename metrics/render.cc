@@ -40,7 +40,7 @@ void AppendProcessStats(const std::string& deployment,
   }
 }
 
-// Jobs come and go, so their series are made anew at each scrape.
+// Jobs come and go, so their series are created at each scrape.
 void AppendJobs(const std::string& deployment, const std::vector<JobStatistics>& jobs,
                 std::vector<prometheus::MetricFamily>& families) {
   using Read = std::optional<double> (*)(const JobStatistics&);

@@ -1,4 +1,4 @@
-// Settings for what the daemon tells about itself: the log, the history, OpenTelemetry.
+// Settings for the log, the history and OpenTelemetry.
 #include <algorithm>
 
 #include "absl/strings/string_view.h"

@@ -56,7 +56,7 @@ class TotalsHistory {
 // Owner: JobManager. Threads: any. Failure: none.
 class TrainingStats {
  public:
-  // `names_jobs`: whether /metrics has series of single jobs, which anybody may scrape.
+  // `names_jobs`: whether /metrics has series of single jobs, which any scraper can read.
   explicit TrainingStats(Metrics* metrics, bool names_jobs = true)
       : metrics_(metrics), names_jobs_(names_jobs) {}
 

@@ -36,7 +36,7 @@ Json IntegerAttribute(const std::string& key, int64_t value) {
   return {{"key", key}, {"value", {{"intValue", absl::StrCat(value)}}}};
 }
 
-// Returns the span's event; nullopt for events that are no part of a span.
+// Returns the span's event; nullopt for an event that spans do not contain.
 std::optional<Json> SpanEvent(const JobEvent& event) {
   Json attributes = Json::array();
   std::string name;
@@ -88,7 +88,7 @@ Json StateSpan(const Job& job, const TraceContext& trace, const std::vector<JobE
   const JobEvent& entered = events[begin];
   const JobEvent& left = events.back();
   const std::string state = absl::AsciiStrToLower(ShortEnumName(entered.state_changed().to()));
-  // The sequence number tells apart the stays in one state.
+  // The sequence number distinguishes the stays in one state.
   Json span = Span(trace, absl::StrCat("genesis.job.", state),
                    SpanId(trace, absl::StrCat("event ", entered.sequence())), trace.span_id,
                    entered.time(), left.time());

@@ -215,7 +215,8 @@ absl::Status WebhookSender::StartDue(absl::Time now) {
       if (open >= kMaxOpen || open_.contains(number) || ended_.contains(number)) continue;
       auto delivery = std::make_unique<Delivery>(endpoint, std::move(each), now);
       if (curl_multi_add_handle(multi_.get(), delivery->handle()) != CURLM_OK) {
-        return absl::ResourceExhaustedError("libcurl cannot start a request");
+        return absl::ResourceExhaustedError(
+            "libcurl cannot start a request; the next attempt is in a second");
       }
       open_[number] = std::move(delivery);
       ++open;
