@@ -9,7 +9,7 @@ namespace {
 constexpr int64_t kMaxDead = 1000;
 
 // Begins each query that ReadDeliveries runs.
-constexpr char kColumns[] =
+constexpr char kDeliveryColumns[] =
     "SELECT number, endpoint, sequence, job_id, create_time, attempts, next_attempt, error, event "
     "FROM webhook_deliveries d ";
 
@@ -139,7 +139,7 @@ absl::StatusOr<std::vector<StoredDelivery>> ReadDueDeliveries(Database& database
                                                               const std::string& endpoint,
                                                               absl::Time now, int64_t limit) {
   absl::StatusOr<Statement> query = database.Prepare(absl::StrCat(
-      kColumns,
+      kDeliveryColumns,
       "WHERE endpoint = ?1 AND next_attempt <= ?2 AND sequence = (SELECT min(e.sequence) FROM "
       "webhook_deliveries e WHERE e.endpoint = d.endpoint AND e.job_id = d.job_id AND "
       "e.next_attempt IS NOT NULL) ORDER BY sequence LIMIT ?3"));
@@ -151,7 +151,7 @@ absl::StatusOr<std::vector<StoredDelivery>> ReadDueDeliveries(Database& database
 absl::StatusOr<std::vector<StoredDelivery>> ReadWebhookDeliveries(Database& database,
                                                                   int64_t before, int64_t limit) {
   absl::StatusOr<Statement> query = database.Prepare(
-      absl::StrCat(kColumns, "WHERE ?1 = 0 OR number < ?1 ORDER BY number DESC LIMIT ?2"));
+      absl::StrCat(kDeliveryColumns, "WHERE ?1 = 0 OR number < ?1 ORDER BY number DESC LIMIT ?2"));
   if (!query.ok()) return query.status();
   query->Bind(1, before).Bind(2, limit);
   return ReadDeliveries(*query);

@@ -83,7 +83,8 @@ TEST_F(WebhookRowsTest, TheNewest1000DeadDeliveriesAreKept) {
   for (int i = 1; i <= 1005; ++i) added.push_back(Event(i, absl::StrCat("job-", i)));
   Write(added);
   std::vector<WebhookAttempt> attempts;
-  for (const StoredDelivery& each : *ReadDueDeliveries(database_, "chat", kNow, 2000)) {
+  const std::vector<StoredDelivery> due = *ReadDueDeliveries(database_, "chat", kNow, 2000);
+  for (const StoredDelivery& each : due) {
     attempts.push_back({.number = each.number, .error = "HTTP 410"});
   }
   Write({}, attempts);
