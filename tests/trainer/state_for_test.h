@@ -80,7 +80,9 @@ inline TrainingState StateForTest(training::v1::OptimizerKind kind, uint64_t see
       .promotions = 1,
       .clean_steps = 5,
       .left = {training::v1::PRECISION_MODE_FP16, training::v1::PRECISION_MODE_MIXED_BF16}};
-  state.evaluation = {.best_loss = 0.25, .best_step = 6, .without_improvement = 1};
+  state.evaluation.best_loss = 0.25;
+  state.evaluation.best_step = 6;
+  state.evaluation.without_improvement = 1;
   return state;
 }
 
