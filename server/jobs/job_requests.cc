@@ -198,8 +198,9 @@ absl::StatusOr<std::vector<training::v1::Checkpoint>> JobRequests::DeleteNow(
         absl::StrCat("job \"", needed_by, "\" has not ended and may need checkpoint \"",
                      checkpoint.id(), "\"; delete without the checkpoints, or wait for its end"));
   }
+  const JobLog log(job);
   context_.table.Remove(request.job_id(), request.delete_checkpoints());
-  context_.table.Count([&stats = context_.stats, log = JobLog(job)] {
+  context_.table.Count([&stats = context_.stats, log] {
     stats.Forget(log.job_id());
     log.Info("deleted by a user");
   });

@@ -89,7 +89,7 @@ TEST(JwtSettingsTest, NeedIssuerAndAudience) {
               ElementsAre("auth.jwt_issuer: required with auth.jwks_file; give the text that "
                           "accepted JWTs have",
                           HasSubstr("auth.jwt_audience: required"),
-                          HasSubstr("auth.jwt_owner_claim: required")));
+                          HasSubstr("owner-claim: required")));
   const std::vector<std::string> jwt = {"--auth-jwks-file=k", "--auth-jwt-issuer=i",
                                         "--auth-jwt-audience=a"};
   EXPECT_THAT(SecurityErrors(LoadSecure(jwt)), IsEmpty());

@@ -269,7 +269,7 @@ TEST(JobStoreRefusal, OfANewerSchema) {
   TempDir temp;
   ASSERT_TRUE((*Database::Open(temp.path() + "/jobs.db"))->Execute("PRAGMA user_version = 7").ok());
   EXPECT_EQ(OpenStatus(temp.path()).message(),
-            "the store has schema 7, this genesisd knows up to 4; run the newer genesisd, or "
+            "the store has schema 7, this genesisd knows up to 5; run the newer genesisd, or "
             "another --data-dir");
 }
 

@@ -138,6 +138,7 @@ TEST(NextAttemptTest, DoublesUpToTwoHoursForADay) {
   EXPECT_EQ(delay(0, 0.5, absl::Minutes(3)), absl::Minutes(3));
   EXPECT_EQ(delay(3, 0.5, absl::Seconds(1)), absl::Seconds(40)) << "not sooner than without";
   EXPECT_EQ(delay(0, 0.5, absl::Hours(1000)), absl::Hours(2));
+  stored.attempts = 20;
   EXPECT_TRUE(NextAttempt(stored, now + absl::Hours(21), absl::ZeroDuration(), 1));
   EXPECT_FALSE(NextAttempt(stored, now + absl::Hours(23), absl::ZeroDuration(), 1));
 }
