@@ -8,6 +8,7 @@ import time
 import unittest
 
 import grpc
+from google.protobuf import json_format
 
 import harness
 import secure
@@ -70,11 +71,10 @@ class Jwt(test_security.SecurityTest):
                 refused = codes & {"PERMISSION_DENIED", "UNAUTHENTICATED"}
                 self.assertEqual(not refused, role in roles, (role, method, codes))
         request, _ = secure.messages("Train")
-        from google.protobuf import json_format
         train = json_format.ParseDict({"job_id": "mine", "spec": harness.PENDULUM}, request())
         self.plain(daemon, sent["submitter"]).call("Train", job_id="mine", spec=train.spec)
-        self.assertEqual(daemon.ctl("--token-file", str(secure.write_secret(self.folder / "t", sent["admin"])), "status", "mine")["owner"],
-                         f"jwt:{robot}")
+        token_file = secure.write_secret(self.folder / "token", sent["admin"] + "\n")
+        self.assertEqual(daemon.ctl("--token-file", str(token_file), "job", "mine")["owner"], f"jwt:{robot}")
         line = next(line for line in self.audit(daemon) if line["subject"] == "mine" and line["method"] == "Train")
         self.assertEqual((line["caller"], line["role"], line["outcome"]), (f"jwt:{robot}", "submitter", "OK"))
         for text in (daemon.log(), (daemon.data_dir / "log" / "audit.log").read_text()):
