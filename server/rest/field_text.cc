@@ -1,5 +1,8 @@
 #include "server/rest/field_text.h"
 
+#include <google/protobuf/timestamp.pb.h>
+#include <google/protobuf/util/time_util.h>
+
 #include <limits>
 #include <optional>
 
@@ -16,6 +19,8 @@ namespace {
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
+using google::protobuf::Timestamp;
+using google::protobuf::util::TimeUtil;
 
 constexpr size_t kLongestName = 100;
 
@@ -87,6 +92,12 @@ std::string SetFromText(const std::string& text, const FieldDescriptor& field, M
       return "";
     }
     case FieldDescriptor::CPPTYPE_MESSAGE:
+      if (field.message_type() == Timestamp::descriptor()) {
+        Timestamp time;
+        if (!TimeUtil::FromString(text, &time)) return "a time such as 2026-01-31T12:00:00Z";
+        reflection.MutableMessage(&message, &field)->CopyFrom(time);
+        return "";
+      }
       return absl::StrCat("a field of it, such as ", field.name(), ".",
                           field.is_map() ? "KEY" : field.message_type()->field(0)->name(),
                           "=VALUE");

@@ -56,9 +56,11 @@ TEST(ReadQuery, FillsFieldsOfEveryKind) {
 TEST(ReadQuery, RepeatsRepeatedFieldsOfMessages) {
   training::v1::ListEventsRequest request;
   ASSERT_TRUE(ReadQuery("filter.kinds=updated&filter.kinds=deleted&filter.states=FAILED&"
-                        "filter.states=CANCELLED&filter.labels.team=a&filter[owner]=ann",
+                        "filter.states=CANCELLED&filter.labels.team=a&filter[owner]=ann&"
+                        "since=2026-01-31T12:00:00%2B01:00",
                         request)
                   .ok());
+  EXPECT_EQ(request.since().seconds(), 1769857200);
   EXPECT_EQ(request.filter().kinds_size(), 2);
   EXPECT_EQ(request.filter().states_size(), 2);
   EXPECT_EQ(request.filter().labels().at("team"), "a");
@@ -82,6 +84,8 @@ TEST(ReadQuery, RefusesWhatItDoesNotKnowAndSaysWhatItDoes) {
       {"owner=%C0%80", "UTF-8"},
       {"owner", "needs a value"},
   };
+  training::v1::ListEventsRequest events;
+  EXPECT_THAT(ReadQuery("since=yesterday", events).message(), HasSubstr("2026-01-31T12:00:00Z"));
   for (const auto& [query, part] : cases) {
     ListJobsRequest request;
     const absl::Status status = ReadQuery(query, request);
