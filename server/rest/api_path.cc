@@ -58,12 +58,19 @@ ApiMatch FindTarget(const std::string& verb, const std::string& path) {
   return {.target = {}, .refusal = refusal};
 }
 
-absl::Status CheckContentType(const HttpRequest& request, const std::string& type) {
+bool HasContentType(const HttpRequest& request, const std::string& type) {
   const std::vector<std::string> parts = absl::StrSplit(request.Header("content-type"), ';');
-  if (absl::EqualsIgnoreCase(absl::StripAsciiWhitespace(parts[0]), type)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("Content-Type is ",
-                                                 QuoteValue(request.Header("content-type")),
-                                                 "; accepted for a body here: ", type));
+  return absl::EqualsIgnoreCase(absl::StripAsciiWhitespace(parts[0]), type);
+}
+
+absl::Status CheckContentType(const HttpRequest& request,
+                              const std::vector<std::string>& accepted) {
+  for (const std::string& type : accepted) {
+    if (HasContentType(request, type)) return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("Content-Type is ", QuoteValue(request.Header("content-type")),
+                   "; accepted for a body here: ", absl::StrJoin(accepted, " or ")));
 }
 
 absl::Status CheckOrigin(const HttpRequest& request) {

@@ -3,6 +3,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/api/method_table.h"
@@ -24,9 +25,14 @@ struct ApiMatch {
 };
 ApiMatch FindTarget(const std::string& verb, const std::string& path);
 
-// Returns INVALID_ARGUMENT unless the content type is `type`, which a page of another site cannot
-// send without a preflight request.
-absl::Status CheckContentType(const HttpRequest& request, const std::string& type);
+// Content type of messages that are one line of JSON each.
+constexpr char kJsonLines[] = "application/x-ndjson";
+
+bool HasContentType(const HttpRequest& request, const std::string& type);
+
+// Returns INVALID_ARGUMENT unless the content type is one of `accepted`, which a page of another
+// site cannot send without a preflight request.
+absl::Status CheckContentType(const HttpRequest& request, const std::vector<std::string>& accepted);
 
 // Returns PERMISSION_DENIED for a request from a page of another site.
 absl::Status CheckOrigin(const HttpRequest& request);

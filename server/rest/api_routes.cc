@@ -48,7 +48,7 @@ absl::Status ReadRequest(const MethodRow& method, const std::map<std::string, st
                                                      QuoteValue(request.query),
                                                      ", accepted: none"));
     }
-    if (absl::Status status = CheckContentType(request, "application/json"); !status.ok()) {
+    if (absl::Status status = CheckContentType(request, {"application/json"}); !status.ok()) {
       return status;
     }
     if (absl::Status status = ReadJson(request.body, message); !status.ok()) return status;

@@ -100,6 +100,7 @@ class AppendUpload final : public HttpUpload, public std::enable_shared_from_thi
   AppendUpload(const ApiStreamCall& call, ReplayStore* store, Metrics* metrics)
       : end_(call.call, call.respond),
         fields_(call.fields),
+        is_lines_(HasContentType(call.request, kJsonLines)),
         store_(store),
         stream_(store, metrics, MayDo(call.call.caller().role, Role::kAdmin)) {}
 
@@ -129,11 +130,11 @@ class AppendUpload final : public HttpUpload, public std::enable_shared_from_thi
   void OnCancel() override { end_.Cancel(fields_.at("dataset")); }
 
  private:
-  // Appends each complete line. At the end of the body, the last line needs no newline.
+  // Appends each complete line, or at the end of the body the rest of it. JSON is like one line.
   absl::Status AppendLines(bool at_end) {
     size_t begin = 0;
     for (size_t end; begin < rest_.size(); begin = end + 1) {
-      end = rest_.find('\n', begin);
+      end = is_lines_ ? rest_.find('\n', begin) : std::string::npos;
       if (end == std::string::npos && !at_end) break;
       end = std::min(end, rest_.size());
       ++line_;
@@ -157,6 +158,7 @@ class AppendUpload final : public HttpUpload, public std::enable_shared_from_thi
   }
 
   absl::Status AtLine(const absl::Status& status) const {
+    if (!is_lines_) return status;
     absl::Status told(status.code(), absl::StrCat("line ", line_, ": ", status.message()));
     status.ForEachPayload([&told](absl::string_view type, const absl::Cord& payload) {
       told.SetPayload(type, payload);
@@ -166,6 +168,7 @@ class AppendUpload final : public HttpUpload, public std::enable_shared_from_thi
 
   UploadEnd end_;
   const std::map<std::string, std::string> fields_;
+  const bool is_lines_;  // Otherwise the body is one batch as JSON.
   ReplayStore* const store_;
   AppendStream stream_;
   std::string rest_;  // Incomplete last line.
@@ -181,7 +184,7 @@ HttpUploadStart RefuseUpload(const ApiStreamCall& call, const std::string& subje
 // Builds the first message of the gRPC stream from path, query and Content-Length.
 absl::StatusOr<CheckpointImport::Announced> ReadAnnounced(const ApiStreamCall& call) {
   ImportCheckpointRequest message;
-  absl::Status status = CheckContentType(call.request, "application/octet-stream");
+  absl::Status status = CheckContentType(call.request, {"application/octet-stream"});
   if (status.ok()) status = ReadQuery(call.request.query, message);
   if (status.ok()) status = ReadPathFields(call.fields, message);
   if (status.ok()) status = CheckRequest(message);
@@ -209,7 +212,7 @@ HttpUploadStart TakeImport(const ApiStreamCall& call, JobManager* jobs, Checkpoi
 
 HttpUploadStart TakeAppend(const ApiStreamCall& call, ReplayStore* datasets, Metrics* metrics) {
   const std::string& dataset = call.fields.at("dataset");
-  absl::Status status = CheckContentType(call.request, "application/x-ndjson");
+  absl::Status status = CheckContentType(call.request, {"application/json", kJsonLines});
   if (status.ok() && !call.request.query.empty()) {
     status =
         absl::InvalidArgumentError("the query is not empty; accepted: fields in the body only");

@@ -11,6 +11,7 @@
 #include "server/base/request_check.h"
 #include "server/rest/api_error.h"
 #include "server/rest/api_json.h"
+#include "server/rest/api_path.h"
 #include "server/rest/api_streams.h"
 #include "server/rest/request_reader.h"
 
@@ -110,7 +111,7 @@ void ServeFeed(const ApiStreamCall& call, const ApiParts& parts, const char* eve
     call.call.Done(SubjectOf(message), status);
     return call.respond(ErrorResponse(status));
   }
-  HttpResponse response{.content_type = events ? "text/event-stream" : "application/x-ndjson"};
+  HttpResponse response{.content_type = events ? "text/event-stream" : kJsonLines};
   response.stream = body;
   call.respond(std::move(response));
 }

@@ -17,6 +17,7 @@
 #include "config/job/proto_comments.h"
 #include "config/settings/role.h"
 #include "server/api/method_table.h"
+#include "server/rest/api_path.h"
 #include "server/rest/openapi_schema.h"
 #include "spdlog/spdlog.h"
 
@@ -29,7 +30,6 @@ using google::protobuf::MethodDescriptor;
 
 constexpr char kService[] = "genesis.training.v1.TrainingService";
 constexpr char kOctets[] = "application/octet-stream";
-constexpr char kLines[] = "application/x-ndjson";
 
 // A group of operations: generated clients and pages have a section for each.
 struct Tag {
@@ -140,32 +140,60 @@ class OpenApi {
     Json parameters = Json::array();
     for (int i = 0; i < request.field_count(); ++i) {
       const FieldDescriptor& field = *request.field(i);
-      const bool is_path = in_path.contains(field.name());
-      if (!is_path && (row.body == "*" || row.body == field.name())) continue;
-      Json parameter = {{"name", field.name()},
-                        {"in", is_path ? "path" : "query"},
-                        {"required", is_path},
-                        {"description", CommentOf(field)}};
-      // Deep objects: "labels.team=a" is one parameter per key.
-      if (field.is_map()) parameter["style"] = "deepObject";
-      parameter["schema"] = schemas_.FieldSchema(field);
-      parameters.push_back(std::move(parameter));
+      if (in_path.contains(field.name())) {
+        parameters.push_back(Parameter("path", field.name(), field));
+      } else if (row.body != "*" && row.body != field.name()) {
+        AddQuery(field.name(), field, parameters);
+      }
     }
     return parameters;
   }
 
+  // Adds one parameter, or for a message one for each of its fields: "filter.owner".
+  void AddQuery(const std::string& name, const FieldDescriptor& field, Json& parameters) {
+    if (field.message_type() == nullptr || field.is_map() || IsWellKnown(*field.message_type())) {
+      parameters.push_back(Parameter("query", name, field));
+      return;
+    }
+    const Descriptor& type = *field.message_type();
+    for (int i = 0; i < type.field_count(); ++i) {
+      AddQuery(absl::StrCat(name, ".", type.field(i)->name()), *type.field(i), parameters);
+    }
+  }
+
+  Json Parameter(const std::string& place, const std::string& name, const FieldDescriptor& field) {
+    Json parameter = {{"name", name},
+                      {"in", place},
+                      {"required", place == "path"},
+                      {"description", CommentOf(field)}};
+    // Deep objects: "labels[team]=a" is one parameter per key.
+    if (field.is_map()) parameter["style"] = "deepObject";
+    parameter["schema"] = schemas_.FieldSchema(field);
+    return parameter;
+  }
+
   Json RequestBody(const MethodRow& row, const MethodDescriptor& method) {
-    if (row.body != "*") return {{"content", {{kOctets, Json::object()}}}};
-    const char* type = method.client_streaming() ? kLines : "application/json";
-    return {{"content", {{type, {{"schema", schemas_.Reference(*method.input_type())}}}}}};
+    if (row.body != "*") return {{"required", true}, {"content", Octets()}};
+    const Json schema = schemas_.Request(*method.input_type(), FieldsOfPath(row.path));
+    Json body = {{"content", {{"application/json", {{"schema", schema}}}}}};
+    // OpenAPI 3.1 cannot describe a body of lines.
+    if (method.client_streaming()) {
+      body["description"] =
+          absl::StrCat("One message, or any number as ", kJsonLines, ": each is one line of JSON.");
+    }
+    return body;
+  }
+
+  static Json Octets() {
+    return {{kOctets, {{"schema", {{"type", "string"}, {"format", "binary"}}}}}};
   }
 
   Json Responses(const MethodRow& row, const MethodDescriptor& method) {
     Json content;
     if (!row.response_body.empty()) {
-      content[kOctets] = Json::object();
+      content = Octets();
     } else {
-      const char* type = method.server_streaming() ? kLines : "application/json";
+      const char* type = method.server_streaming() ? kJsonLines : "application/json";
       content[type]["schema"] = schemas_.Reference(*method.output_type());
       if (method.server_streaming()) content["text/event-stream"] = Json::object();
     }

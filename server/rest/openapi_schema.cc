@@ -18,9 +18,10 @@ std::string NameOf(const Type& type) {
   return type.full_name().substr(type.file()->package().size() + 1);
 }
 
-Json Scalar(const char* type, const char* format = "") {
+Json Scalar(const char* type, const char* format = "", const char* pattern = "") {
   Json schema = {{"type", type}};
   if (format[0] != '\0') schema["format"] = format;
+  if (pattern[0] != '\0') schema["pattern"] = pattern;
   return schema;
 }
 
@@ -39,27 +40,36 @@ Json EnumSchema(const EnumDescriptor& type) {
   return {{"type", "string"}, {"description", text}, {"enum", std::move(names)}};
 }
 
-bool IsWellKnown(const Descriptor& type) { return type.file()->package() == "google.protobuf"; }
-
 }  // namespace
 
+bool IsWellKnown(const Descriptor& type) { return type.file()->package() == "google.protobuf"; }
+
 // Collects the type and, recursively, all types that it refers to. Skips collected ones (cycles).
-void OpenApiSchemas::Collect(const Descriptor& type) {
-  if (IsWellKnown(type) || !messages_.emplace(NameOf(type), &type).second) return;
+void OpenApiSchemas::Collect(const Descriptor& type, bool of_request) {
+  if (IsWellKnown(type)) return;
+  const std::string name = NameOf(type);
+  const bool added = messages_.emplace(name, &type).second;
+  if (!(of_request ? of_requests_.insert(name).second : added)) return;
   for (int i = 0; i < type.field_count(); ++i) {
     const FieldDescriptor* field = type.field(i);
     if (field->is_map()) field = field->message_type()->map_value();
     if (field->enum_type() != nullptr) {
       enums_.emplace(NameOf(*field->enum_type()), field->enum_type());
     } else if (field->message_type() != nullptr) {
-      Collect(*field->message_type());
+      Collect(*field->message_type(), of_request);
     }
   }
 }
 
 Json OpenApiSchemas::Reference(const Descriptor& type) {
-  Collect(type);
+  Collect(type, /*of_request=*/false);
   return {{"$ref", kPrefix + NameOf(type)}};
+}
+
+Json OpenApiSchemas::Request(const Descriptor& type, const std::set<std::string>& in_path) {
+  Collect(type, /*of_request=*/true);
+  in_path_[NameOf(type)] = in_path;
+  return Reference(type);
 }
 
 Json OpenApiSchemas::Item(const FieldDescriptor& field) {
@@ -69,9 +79,9 @@ Json OpenApiSchemas::Item(const FieldDescriptor& field) {
     case FieldDescriptor::CPPTYPE_UINT32:
       return Scalar("integer", "uint32");
     case FieldDescriptor::CPPTYPE_INT64:
-      return Scalar("string", "int64");
+      return Scalar("string", "int64", "^(0|-?[1-9][0-9]*)$");
     case FieldDescriptor::CPPTYPE_UINT64:
-      return Scalar("string", "uint64");
+      return Scalar("string", "uint64", "^(0|[1-9][0-9]*)$");
     case FieldDescriptor::CPPTYPE_DOUBLE:
       return Scalar("number", "double");
     case FieldDescriptor::CPPTYPE_FLOAT:
@@ -109,11 +119,16 @@ Json OpenApiSchemas::MessageSchema(const Descriptor& type) const {
   Json schema = {{"type", "object"}};
   const std::string comment = CommentOf(type);
   if (!comment.empty()) schema["description"] = comment;
+  const std::string type_name = NameOf(type);
+  if (of_requests_.contains(type_name)) schema["additionalProperties"] = false;
+  const auto in_path = in_path_.find(type_name);
   // Uses a copy, because everything that the type refers to is collected already.
   OpenApiSchemas known = *this;
   Json& properties = schema["properties"] = Json::object();
   for (int i = 0; i < type.field_count(); ++i) {
-    properties[type.field(i)->name()] = known.FieldSchema(*type.field(i));
+    const std::string& name = type.field(i)->name();
+    if (in_path != in_path_.end() && in_path->second.contains(name)) continue;
+    properties[name] = known.FieldSchema(*type.field(i));
   }
   return schema;
 }

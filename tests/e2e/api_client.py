@@ -136,7 +136,7 @@ class HttpApi:
         for field in re.findall(r"{(\w+)}", path):
             path = path.replace(f"{{{field}}}", urllib.parse.quote(str(rest.pop(field, "")), safe=""))
         content = operation.get("requestBody", {}).get("content", {})
-        if "application/x-ndjson" in content:
+        if isinstance(fields, list):
             body = "\n".join(json.dumps(each) for each in [rest, *many[1:]])
             return verb, path, body, {"Content-Type": "application/x-ndjson"}
         if content:

@@ -234,6 +234,13 @@ class Watching(HttpApiTest):
         states = [json.loads(line)["job"]["state"] for line in answer]
         self.assertEqual(states[-1], "JOB_STATE_CANCELLED")
 
+    def test_one_batch_may_be_json_of_several_lines(self):
+        _, _, http_api = self.connect()
+        for text, status in ((json.dumps({**BATCH, "dataset": "shop"}, indent=1), 200), ('{\n"batch_id": 1.5.\n}', 400)):
+            answer = http_api.exchange("POST", "/v1/datasets/shop:append", text, {"Content-Type": "application/json"})
+            self.assertEqual(answer[0], status, answer)
+            self.assertNotIn(b"line 1", answer[2])
+
     def test_a_watch_as_events_for_a_browser(self):
         _, _, http_api = self.connect()
         self.train(http_api, "ok-1", "JOB_STATE_SUCCEEDED")
