@@ -65,6 +65,7 @@ NIGHTLY_OF_ROOM=(
   'metrics/ deploy'
   'deploy/ deploy'
   'cmake/ deploy'
+  'examples/clients/ deploy'
 )
 FULL_RUN=tests/last_full_run.txt
 
