@@ -1,5 +1,5 @@
-# The Debian package genesis-trainer: `deploy/package.sh` builds it with `cpack -G DEB`. It contains the component
-# "package", which a plain `cmake --install` leaves out.
+# The Debian package genesis-trainer: `deploy/package.sh` builds it with `cpack -G DEB`. It contains the components
+# "package", which a plain `cmake --install` leaves out, and "dev" of Install.cmake.
 set(_component COMPONENT package EXCLUDE_FROM_ALL)
 set(_deploy ${PROJECT_SOURCE_DIR}/deploy)
 
@@ -39,9 +39,6 @@ install(FILES ${_deploy}/package/completion.bash DESTINATION share/bash-completi
 install(FILES ${_deploy}/package/copyright DESTINATION share/doc/genesis-trainer ${_component})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ ${PROJECT_SOURCE_DIR}/examples
         DESTINATION share/doc/genesis-trainer ${_component})
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/proto/genesis ${PROJECT_SOURCE_DIR}/proto/google
-        DESTINATION share/genesis-trainer/proto
-        ${_component} FILES_MATCHING PATTERN "*.proto")
 
 set(CPACK_PACKAGE_NAME genesis-trainer)
 set(CPACK_PACKAGE_CONTACT "Genesis trainer maintainers <genesis@localhost>")
@@ -51,13 +48,14 @@ LibTorch workers; genesisctl talks to it; genesis-rollback takes a service back 
 FP32. LibTorch ${GENESIS_TORCH_SERIES} is needed and is no Debian package: put it into
 /opt/genesis/libtorch, or name its folder in /etc/genesis/environment.")
 set(CPACK_GENERATOR DEB)
-set(CPACK_INSTALL_CMAKE_PROJECTS "${PROJECT_BINARY_DIR};genesis;package;/")
+set(CPACK_INSTALL_CMAKE_PROJECTS "${PROJECT_BINARY_DIR};genesis;package;/;${PROJECT_BINARY_DIR};genesis;dev;/")
 set(CPACK_INSTALL_PREFIX /usr)
 set(CPACK_SET_DESTDIR ON)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "logrotate, bash-completion, sqlite3")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libgrpc++-dev, protobuf-compiler-grpc")  # For find_package(genesis).
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA
     ${_deploy}/package/debian/conffiles ${_deploy}/package/debian/postinst

@@ -4,7 +4,7 @@ import pathlib
 import re
 import subprocess
 
-from tools import SOURCE  # Must come first, because it adds the harness to the path.
+from tools import SOURCE, run  # Must come first, because it adds the harness to the path.
 import harness
 
 PAGE = SOURCE / "examples" / "clients" / "README.md"
@@ -48,3 +48,12 @@ class GoClient(ClientTest):
         self.expect_trained(daemon, output, "go-1")
         self.assertIn("checkpoint at step 100, ", output)
         self.assertRegex(output, "(?m)^JOB_STATE_SUCCEEDED: ")
+
+
+class CppClient(ClientTest):
+    def test_it_builds_from_an_install_and_trains(self):
+        prefix = self.folder / "usr"
+        run("cmake", "--install", harness.BIN.parent, "--component", "dev", "--prefix", prefix)
+        daemon = self.start()
+        output = self.run_page("C++", daemon, CMAKE_PREFIX_PATH=str(prefix))
+        self.expect_trained(daemon, output, "cpp-1")

@@ -43,6 +43,7 @@ class Install(unittest.TestCase):
         plug_ins = {f"bin/{path.name}" for path in (BUILD / "bin").glob("libgenesis_*.so")}
         self.assertEqual(files, plug_ins | {
             "bin/genesisd", "bin/genesis-worker", "bin/genesisctl", "share/doc/genesis/README.md",
+            "share/cmake/genesis/genesisConfig.cmake", "share/cmake/genesis/genesisConfigVersion.cmake",
             *(f"share/genesis/{path}" for path in protos),
             *(f"share/genesis/compile/{path.relative_to(python)}" for path in python.rglob("*.py"))})
 

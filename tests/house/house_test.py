@@ -78,11 +78,11 @@ def target_of(room: str) -> str:
 
 
 def sources() -> list[tuple[str, pathlib.Path]]:
-    """Returns (folder, path) of each C++ file outside of tests/ and benchmarks/."""
+    """Returns (folder, path) of each C++ file outside of tests/, benchmarks/ and examples/."""
     found = []
     for path in files(".h", ".cc"):
         relative = path.relative_to(SOURCE)
-        if relative.parts[0] not in ("tests", "benchmarks"):
+        if relative.parts[0] not in ("tests", "benchmarks", "examples"):
             found.append((room_of(str(relative)), path))
     return found
 
