@@ -1,10 +1,13 @@
 """Tests the clients of examples/clients against a daemon, by the commands of their page."""
 
+import json
+import os
 import pathlib
 import re
 import subprocess
+import sys
 
-from tools import SOURCE, run  # Must come first, because it adds the harness to the path.
+from tools import SOURCE, TOOLS, run  # Must come first, because it adds the harness to the path.
 import harness
 
 PAGE = SOURCE / "examples" / "clients" / "README.md"
@@ -57,3 +60,37 @@ class CppClient(ClientTest):
         daemon = self.start()
         output = self.run_page("C++", daemon, CMAKE_PREFIX_PATH=str(prefix))
         self.expect_trained(daemon, output, "cpp-1")
+
+
+class GeneratedClient(ClientTest):
+    """A Python package that openapi-python-client generates from docs/openapi.json."""
+
+    # In a separate process, because it is imported from the folder.
+    PROGRAM = """
+import json, sys
+from genesis_trainer_client import Client
+from genesis_trainer_client.api.daemon import get_server_info
+from genesis_trainer_client.api.datasets import append_trajectories
+from genesis_trainer_client.api.events import list_events
+from genesis_trainer_client.api.jobs import list_jobs, train
+from genesis_trainer_client.models import AppendTrajectoriesRequest, TrainRequest
+client = Client(base_url=sys.argv[1])
+print(get_server_info.sync(client=client).version)
+spec = json.load(sys.stdin)
+print(train.sync(client=client, body=TrainRequest.from_dict({"job_id": "api-1", "spec": spec})).job.id)
+print([job.id for job in list_jobs.sync(client=client, page_size=10).jobs])
+print({event.job_id for event in list_events.sync(client=client, filter_job_id="api-1", wait_seconds=30).events})
+batch = AppendTrajectoriesRequest(batch_id="b1", observation_size=2, action_size=1, observations=[1, 2], actions=[0],
+                                  next_observations=[2, 3], rewards=[1])
+print(append_trajectories.sync("shop", client=client, body=batch).appended_transitions)
+"""
+
+    def test_it_is_generated_without_warnings_and_calls(self):
+        daemon = self.start("--workers-program", str(harness.FAKE_WORKER))
+        # The generator calls ruff.
+        output = self.run_page("Generated from OpenAPI", daemon, PATH=f"{TOOLS}:{os.environ['PATH']}")
+        self.assertNotIn("warning", output.lower())
+        done = run(sys.executable, "-c", self.PROGRAM, f"http://{daemon.http}", cwd=self.folder / "genesis-trainer-client",
+                   text=json.dumps(harness.PENDULUM))
+        version = re.search(r"project\(genesis VERSION ([0-9.]+)", (SOURCE / "CMakeLists.txt").read_text())[1]
+        self.assertEqual(done.stdout.split("\n")[:-1], [version, "api-1", "['api-1']", "{'api-1'}", "1"])
