@@ -16,17 +16,17 @@ import harness
 
 DOCS = harness.SOURCE / "docs"
 # Pages whose blocks are executed.
-RUN = ("user_guide.md", "security.md", "install.md", "history.md", "http_api.md", "distributed.md")
-# Setup for pages that assume a busy daemon. It makes a page fail if a request fails.
-AT_WORK = """curl() { command curl --fail-with-body --silent --show-error "$@"; echo; }
+RUN = ("user_guide.md", "security.md", "install.md", "history.md", "http_api.md", "integrations.md", "distributed.md")
+# Setup for pages that assume a daemon, and a busy one. It makes a page fail if a request fails.
+SERVING = """curl() { command curl --fail-with-body --silent --show-error "$@"; echo; }
 mkdir -p genesis-data/datasets && cp examples/trajectories/pendulum.npz genesis-data/datasets
 genesisd --data-dir genesis-data 2> genesisd.log &
 until command curl -fsS http://127.0.0.1:8080/readyz; do sleep 0.2; done
-genesisctl train -f examples/pendulum.yaml --job-id run-1 && genesisctl watch run-1
 """
+AT_WORK = SERVING + "genesisctl train -f examples/pendulum.yaml --job-id run-1 && genesisctl watch run-1\n"
 # Requirements that are missing here (a GPU, a daemon as a service or beyond loopback, other hosts with a Prometheus), or that have their
 # own tests (the bundle, a compiler for steps, a build, all tests).
-NEEDS = {"gpu", "service", "tls", "fleet", "bundle", "torch", "build", "hours", "hosts", "slurm", "cluster"}
+NEEDS = {"gpu", "service", "tls", "fleet", "bundle", "torch", "build", "hours", "hosts", "slurm", "cluster", "grpcurl"}
 BLOCK = re.compile(r"^```sh(?: needs-([a-z]+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PLAIN = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(?:\./|bin/|tests/|deploy/|genesis(?:d|ctl|-worker|-rollback)\b|apt-get |cmake |curl |echo |kubectl |"
@@ -76,6 +76,17 @@ class Documents(unittest.TestCase):
         output = self.run_page("http_api.md", AT_WORK)
         self.assertIn('"job_id":"run-2"', output.replace(" ", "").replace('"id":', '"job_id":'))
         self.assertIn("JOB_STATE_CANCELLED", output)
+
+    def test_the_page_of_other_tools(self):
+        output = self.run_page("integrations.md", SERVING)
+        self.assertIn("JOB_STATE_SUCCEEDED", output)
+        self.assertIn("checkpoint_written", output)
+
+    def test_the_python_on_the_page_of_other_tools_compiles(self):
+        programs = [text for kind, text in PLAIN.findall((DOCS / "integrations.md").read_text()) if kind == "python"]
+        self.assertEqual(len(programs), 2)
+        for program in programs:
+            compile(program, "integrations.md", "exec")
 
     def test_the_page_of_several_ranks(self):
         output = self.run_page("distributed.md")
