@@ -383,6 +383,7 @@ TEST(OutputTest, PrintsYamlOfEveryKindOfField) {
             "    peak_device_bytes: 0\n"
             "    ranks: []\n"
             "    queue_reason: \"\"\n"
+            "    traceparent: \"\"\n"
             "next_page_token: \"\"\n"
             "cursor: 0\n");
   training::v1::StatsResponse stats;
