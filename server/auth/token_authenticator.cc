@@ -11,6 +11,9 @@
 namespace genesis {
 namespace {
 
+// Begins the names of callers with JWTs, and no other name.
+constexpr char kJwtPrefix[] = "jwt:";
+
 using Rules = TokenAuthenticator::Rules;
 
 // Compares with every token, so that the timing does not reveal which one matched.
@@ -31,7 +34,7 @@ absl::StatusOr<Caller> ByJwt(const Rules& rules, const std::string& token) {
       if (each.name == subject->name) subject->role = each.role;
     }
   }
-  const std::string name = absl::StrCat("jwt:", subject->name);
+  const std::string name = absl::StrCat(kJwtPrefix, subject->name);
   if (subject->role.has_value()) return Caller{name, *subject->role, "", subject->end};
   return absl::UnauthenticatedError(
       absl::StrCat("the JWT of ", QuoteValue(name),
@@ -94,6 +97,11 @@ absl::StatusOr<Caller> TokenAuthenticator::Authenticate(const Credentials& crede
     return credentials.certificate_fault;
   }
   if (rules->certificates && !credentials.certificate.empty()) {
+    if (absl::StartsWith(credentials.certificate, kJwtPrefix)) {
+      return absl::UnauthenticatedError(
+          "the certificate's common name begins with jwt:, as only names of JWTs do; accepted: "
+          "any other common name");
+    }
     return ByCertificate(*rules, credentials.certificate);
   }
   const bool unix_socket = absl::StartsWith(credentials.peer, "unix:");

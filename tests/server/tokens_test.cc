@@ -125,6 +125,7 @@ TEST_F(AuthenticatorTest, KnowsCertificates) {
   EXPECT_EQ(Who(both, Certificate("dave")), "dave viewer");
   EXPECT_EQ(Who(both, Token("Bearer ta")), "ann admin");
   EXPECT_EQ(Who(both, Certificate("")), "UNAUTHENTICATED");
+  EXPECT_EQ(Who(both, Certificate("jwt:ann")), "UNAUTHENTICATED") << "that owner has JWTs";
   // A certificate does not replace a wrong token.
   EXPECT_EQ(Who(both, {"Bearer wrong", "carol", ""}), "UNAUTHENTICATED");
   const TokenAuthenticator alone(Rules(false, true));
