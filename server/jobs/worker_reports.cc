@@ -277,6 +277,7 @@ void WorkerReports::OnPrecisionChanged(const Job& job,
   if (changed->evaluation().step() > change.resumed_step()) changed->clear_evaluation();
   if (change.resumed_step() < change.step()) {
     context_.checkpoints.ForgetAfter(job.id(), change.resumed_step());
+    changed->mutable_progress()->set_step(change.resumed_step());
   }
   training::v1::JobEvent event;
   *event.mutable_precision_changed() = change;

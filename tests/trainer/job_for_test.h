@@ -83,6 +83,7 @@ class RecordingObserver : public RunObserver {
   }
   void OnPrecisionChanged(const training::v1::PrecisionChange& event) override {
     changes.push_back(event);
+    checkpoints_before_change = checkpoints.size();
   }
   void OnIncident(const training::v1::Incident& event) override { incidents.push_back(event); }
   void OnEvaluated(const training::v1::Evaluation& event) override { evaluations.push_back(event); }
@@ -93,6 +94,7 @@ class RecordingObserver : public RunObserver {
   std::vector<training::v1::Steps> reports;
   std::vector<training::v1::CheckpointWritten> checkpoints;
   std::vector<training::v1::PrecisionChange> changes;
+  size_t checkpoints_before_change = 0;  // Reported before the newest change.
   std::vector<training::v1::Incident> incidents;
   std::vector<training::v1::Evaluation> evaluations;
   std::string log;

@@ -202,20 +202,20 @@ PrecisionDecision PrecisionGuard::FallBack(const std::string& trigger, bool rewi
           .reason = reason};
 }
 
-std::shared_ptr<const TrainingState> PrecisionGuard::Apply(const PrecisionDecision& decision,
-                                                           int64_t step) {
-  const PrecisionMode from = mode();
+PrecisionGuard::Change PrecisionGuard::Apply(const PrecisionDecision& decision, int64_t step) {
+  Change change;
+  training::v1::PrecisionChange& record = change.record;
+  record.set_from(mode());
   if (decision.trigger == "promotion") {
     policy_->Promote();
   } else {
     policy_->FallBackTo(decision.to);
   }
-  std::shared_ptr<const TrainingState> resumed_state;
-  int64_t resumed = step;
+  record.set_resumed_step(step);
   if (decision.rewind && good_ != nullptr) {
     Require(session_.PutState(*good_, mode()), training::v1::FAILURE_CAUSE_INTERNAL);
-    resumed_state = good_;
-    resumed = good_->position.progress.step();
+    change.resumed = good_;
+    record.set_resumed_step(good_->position.progress.step());
   } else {
     session_.SetMode(mode());
   }
@@ -223,24 +223,27 @@ std::shared_ptr<const TrainingState> PrecisionGuard::Apply(const PrecisionDecisi
   pair_.reset();
   non_finite_in_row_ = 0;
   non_finite_.clear();
-  training::v1::PrecisionChange change;
-  change.set_step(step);
-  change.set_from(from);
-  change.set_to(mode());
-  change.set_resumed_step(resumed);
-  change.set_trigger(decision.trigger);
-  change.set_reason(decision.reason);
-  change.set_execution(session_.execution());
-  *change.mutable_time() = TimestampNow();
-  const bool falls = decision.trigger != "promotion";
-  observer_.OnLog(
-      absl::StrCat(falls ? absl::StrCat("Falling back to ", ShortEnumName(mode()), ": ") : "",
-                   "precision changes from ", ShortEnumName(from), " to ", ShortEnumName(mode()),
-                   " after step ", step, " (", decision.trigger, "): ", decision.reason,
-                   resumed < step ? absl::StrCat("; continues from step ", resumed) : ""));
+  record.set_step(step);
+  record.set_to(mode());
+  record.set_trigger(decision.trigger);
+  record.set_reason(decision.reason);
+  record.set_execution(session_.execution());
+  *record.mutable_time() = TimestampNow();
+  return change;
+}
+
+void PrecisionGuard::Announce(const training::v1::PrecisionChange& change) {
+  const std::string to = ShortEnumName(change.to());
+  const bool falls = change.trigger() != "promotion";
+  observer_.OnLog(absl::StrCat(falls ? absl::StrCat("Falling back to ", to, ": ") : "",
+                               "precision changes from ", ShortEnumName(change.from()), " to ", to,
+                               " after step ", change.step(), " (", change.trigger(),
+                               "): ", change.reason(),
+                               change.resumed_step() < change.step()
+                                   ? absl::StrCat("; continues from step ", change.resumed_step())
+                                   : ""));
   observer_.OnLog("step: " + change.execution());
   observer_.OnPrecisionChanged(change);
-  return resumed_state;
 }
 
 void PrecisionGuard::Report(int64_t step, const std::string& rule, const std::string& message,

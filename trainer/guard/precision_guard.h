@@ -84,9 +84,16 @@ class PrecisionGuard {
   // Returns whether to keep a state now, in addition to the states of checkpoints.
   bool WantsGoodState(int64_t step) const;
 
-  // Applies the change after `step`. Returns the last good state if the session continues from it,
-  // null if it continues from where it is. Requires that every step has been read.
-  std::shared_ptr<const TrainingState> Apply(const PrecisionDecision& decision, int64_t step);
+  // A change of precision that the session has made.
+  struct Change {
+    training::v1::PrecisionChange record;
+    // The last good state if the session continues from it; null if it continues from where it is.
+    std::shared_ptr<const TrainingState> resumed;
+  };
+  // Applies the decision after `step`. Requires that every step has been read.
+  Change Apply(const PrecisionDecision& decision, int64_t step);
+  // Logs and reports a change that was applied.
+  void Announce(const training::v1::PrecisionChange& change);
 
  private:
   bool reduced() const { return mode() != training::v1::PRECISION_MODE_FP32; }

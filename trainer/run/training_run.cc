@@ -211,7 +211,7 @@ class Run {
       const bool stop = agreement_.stop();
       if (agreement_.TakeCheckpoint()) SaveOnRequest();
       if (step_ >= session_->total_steps()) AbsorbAll();  // May rewind the run.
-      if (rewound_ && !stop) SaveRewound();
+      if (rewound_) EndRewind(/*save=*/!stop);
       if (step_ >= session_->total_steps() || EndsEarly()) return true;
       if (stop) return false;
       if (const auto reason = agreement_.TakeFp32Request()) LeaveReducedPrecision(*reason);
@@ -322,22 +322,22 @@ class Run {
     // Peak memory is reported per precision.
     NotePeakMemory();
     ResetPeakMemory(session_->device());
-    const std::shared_ptr<const TrainingState> state = guard_->Apply(decision, step_);
-    if (state == nullptr || state->position.progress.step() == step_) return;
+    const auto [change, state] = guard_->Apply(decision, step_);
+    if (change.resumed_step() == step_) return guard_->Announce(change);
     reporter_->Rewind(state->position.progress);
     checkpoints_.Forget();
     step_ = state->position.progress.step();
     // The evaluations since then were of weights that are gone.
     evaluator_->LoadState(state->evaluation);
-    rewound_ = true;
+    rewound_ = change;
   }
 
-  // Makes the state that the run went back to durable, and removes the checkpoints of the rejected
-  // steps with it, so that a restart cannot continue from one of them.
-  void SaveRewound() {
-    if (checkpoints_.saved_step() != step_) Save();
-    checkpoints_.Flush();
-    rewound_ = false;
+  // Makes the state that the run went back to durable, which removes the checkpoints of the
+  // rejected steps, and only then announces the change: a restart cannot undo what was announced.
+  void EndRewind(bool save) {
+    if (save && checkpoints_.saved_step() != step_) Save();
+    if (save) checkpoints_.Flush();
+    guard_->Announce(*std::exchange(rewound_, std::nullopt));
   }
 
   void NotePeakMemory() {
@@ -465,7 +465,8 @@ class Run {
   double processor_seconds_ = 0;
   int64_t peak_device_bytes_ = 0;  // Peak of earlier precisions.
   std::optional<PrecisionDecision> pending_;
-  bool rewound_ = false;  // Set while the state that the run went back to may not be durable.
+  // A change that went back to a state which may not be durable yet.
+  std::optional<training::v1::PrecisionChange> rewound_;
   std::string early_end_;
   bool all_fp32_ = true;  // Set while every step has run in FP32.
   LossRecorder curve_;    // Losses of an all-FP32 run, the baseline of later jobs.
