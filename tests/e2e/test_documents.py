@@ -16,7 +16,7 @@ import harness
 
 DOCS = harness.SOURCE / "docs"
 # Pages whose blocks are executed.
-RUN = ("user_guide.md", "security.md", "install.md", "history.md", "http_api.md", "integrations.md", "distributed.md")
+RUN = ("user_guide.md", "security.md", "install.md", "history.md", "http_api.md", "integrations.md", "distributed.md", "tracing.md")
 # Setup for pages that assume a daemon, and a busy one. It makes a page fail if a request fails.
 SERVING = """curl() { command curl --fail-with-body --silent --show-error "$@"; echo; }
 mkdir -p genesis-data/datasets && cp examples/trajectories/pendulum.npz genesis-data/datasets
@@ -76,6 +76,9 @@ class Documents(unittest.TestCase):
         output = self.run_page("http_api.md", AT_WORK)
         self.assertIn('"job_id":"run-2"', output.replace(" ", "").replace('"id":', '"job_id":'))
         self.assertIn("JOB_STATE_CANCELLED", output)
+
+    def test_the_page_of_traces(self):
+        self.assertRegex(self.run_page("tracing.md", SERVING), r'"traceparent": ?"00-0af7651916cd43dd8448eb211c80319c-')
 
     def test_the_page_of_other_tools(self):
         output = self.run_page("integrations.md", SERVING)
