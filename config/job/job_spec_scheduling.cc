@@ -4,6 +4,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/text/text.h"
 #include "config/job/field_rules.h"
 #include "config/job/job_sections.h"
 
@@ -16,13 +18,15 @@ using training::v1::SchedulingSpec;
 constexpr int kMaxLabels = 64;
 constexpr size_t kLongestName = 63;
 constexpr size_t kLongestLabelValue = 255;
+constexpr size_t kMaxOwner = 259;  // "jwt:" and a subject of 255 bytes.
 
-// Accepts 1 to 63 letters, digits and the characters in `besides`.
-bool IsName(const std::string& name, const std::string& besides) {
+// Accepts 1 to 63 letters, digits, '.', '_', '/' and '-'.
+bool IsLabelKey(const std::string& name) {
+  constexpr absl::string_view kBesides = "._/-";
   return !name.empty() && name.size() <= kLongestName &&
          std::all_of(name.begin(), name.end(), [&](char c) {
            return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
-                  besides.find(c) != std::string::npos;
+                  kBesides.find(c) != absl::string_view::npos;
          });
 }
 
@@ -34,7 +38,7 @@ void CheckLabels(const std::string& path,
     faults.Add(path, absl::StrCat(labels.size(), " labels"), absl::StrCat("at most ", kMaxLabels));
   }
   for (const auto& [key, value] : labels) {
-    if (!IsName(key, "._/-")) {
+    if (!IsLabelKey(key)) {
       faults.Add(path, "",
                  absl::StrCat("the key ", QuoteValue(key),
                               " is not accepted; accepted: 1 to 63 letters, digits, '.', '_', '/' "
@@ -52,9 +56,11 @@ void FillScheduling(JobSpec& spec) { FillDefaults(*spec.mutable_scheduling()); }
 void CheckScheduling(const JobSpec& spec, Faults& faults) {
   const SchedulingSpec& scheduling = spec.scheduling();
   CheckRanges("scheduling", scheduling, faults);
-  if (!scheduling.owner().empty() && !IsName(scheduling.owner(), "._@-")) {
-    faults.Add("scheduling.owner", QuoteValue(scheduling.owner()),
-               "1 to 63 letters, digits, '.', '_', '@' and '-'");
+  const std::string& owner = scheduling.owner();
+  if (owner.size() > kMaxOwner || OneLine(owner, 4 * kMaxOwner) != owner) {
+    faults.Add("scheduling.owner", QuoteValue(owner),
+               absl::StrCat("the name of a caller, at most ", kMaxOwner,
+                            " bytes without control characters"));
   }
   CheckLabels("scheduling.labels", scheduling.labels(), faults);
   const training::v1::TrainingSpec& training = spec.training();

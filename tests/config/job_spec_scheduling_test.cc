@@ -35,7 +35,7 @@ TEST(SchedulingSpecTest, NamesEveryFault) {
   spec.mutable_training()->set_batch_size(33);
   training::v1::SchedulingSpec& scheduling = *spec.mutable_scheduling();
   scheduling.set_priority(101);
-  scheduling.set_owner("two words");
+  scheduling.set_owner("two\nlines");
   (*scheduling.mutable_labels())["a b"] = "x";
   (*scheduling.mutable_labels())["long"] = std::string(256, 'x');
   scheduling.set_deadline_seconds(-1);
@@ -47,9 +47,12 @@ TEST(SchedulingSpecTest, NamesEveryFault) {
   const std::vector<std::string> faults = Faults(spec);
   EXPECT_EQ(faults.size(), 9U) << testing::PrintToString(faults);
   EXPECT_EQ(faults[0], "scheduling.priority is 101; accepted: -100 to 100");
-  EXPECT_EQ(faults[4],
-            "scheduling.owner is \"two words\"; accepted: 1 to 63 letters, digits, '.', '_', '@' "
-            "and '-'");
+  EXPECT_EQ(
+      faults[4],
+      "scheduling.owner is \"two\\nlines\"; accepted: the name of a caller, at most 259 bytes "
+      "without control characters");
+  scheduling.set_owner("jwt:system:serviceaccount:ml:trainer");
+  EXPECT_EQ(Faults(spec).size(), 8U);
   EXPECT_EQ(faults.back(),
             "start_from_checkpoint: \"c-step-1\" conflicts with model.initial_weights \"w.pt\"; "
             "give one of the two");
