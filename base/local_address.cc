@@ -7,7 +7,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <memory>
 
@@ -30,6 +32,12 @@ std::string AddressText(const sockaddr* address) {
 }
 
 }  // namespace
+
+std::string HostName() {
+  std::array<char, HOST_NAME_MAX + 1> name = {};
+  if (gethostname(name.data(), HOST_NAME_MAX) != 0 || name[0] == '\0') return "unknown";
+  return name.data();
+}
 
 absl::StatusOr<std::string> LocalAddressTo(const std::string& host) {
   addrinfo hints = {};

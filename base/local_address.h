@@ -6,6 +6,9 @@
 
 namespace genesis {
 
+// Returns the name of this machine; "unknown" if the system does not tell it.
+std::string HostName();
+
 // Returns the address of this machine from which `host` is reached: "10.0.0.3" for a name or a
 // number, as the routing table has it. Sends nothing except the name lookup. UNAVAILABLE naming
 // `host` when it has no address or no route leads to it.

@@ -1,14 +1,12 @@
 #include "server/http/host_check.h"
 
 #include <arpa/inet.h>
-#include <unistd.h>
-
-#include <array>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/local_address.h"
 #include "base/text/field_error.h"
 #include "config/settings/listen_address.h"
 
@@ -18,12 +16,6 @@ namespace {
 std::string HostOf(const std::string& listen) {
   const std::optional<HostPort> parts = ParseHostPort(listen);
   return parts ? absl::AsciiStrToLower(parts->host) : "";
-}
-
-std::string MachineName() {
-  std::array<char, 256> name = {};
-  if (gethostname(name.data(), name.size() - 1) != 0) return "";
-  return absl::AsciiStrToLower(name.data());
 }
 
 // Returns the host without port, brackets and trailing dot, in lower case.
@@ -45,7 +37,7 @@ HostCheck::HostCheck(const Settings& settings)
     : any_(!settings.tls.certificate_file.empty() || !settings.auth.tokens_file.empty() ||
            !settings.auth.jwks_file.empty() || !IsLoopback(HostOf(settings.http.listen))),
       listen_(HostOf(settings.http.listen)),
-      machine_(MachineName()) {}
+      machine_(absl::AsciiStrToLower(HostName())) {}
 
 absl::Status HostCheck::Check(const HttpRequest& request) const {
   const std::string given = request.Header("host");

@@ -25,7 +25,7 @@ class HostCheck {
  private:
   const bool any_;
   const std::string listen_;   // The host in http.listen.
-  const std::string machine_;  // Result of gethostname.
+  const std::string machine_;  // HostName in lower case.
 };
 
 }  // namespace genesis

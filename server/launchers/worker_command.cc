@@ -1,11 +1,9 @@
 #include "server/launchers/worker_command.h"
 
-#include <unistd.h>
-
-#include <climits>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "base/local_address.h"
 #include "config/settings/listen_address.h"
 
 namespace genesis {
@@ -35,9 +33,7 @@ std::string DaemonAddressFor(const std::string& given, const std::string& listen
   if (!given.empty()) return given;
   const std::optional<HostPort> parsed = ParseHostPort(listens);
   if (!parsed.has_value() || (parsed->host != "0.0.0.0" && parsed->host != "::")) return listens;
-  char name[HOST_NAME_MAX + 1] = {};
-  gethostname(name, HOST_NAME_MAX);
-  return absl::StrCat(name, ":", parsed->port);
+  return absl::StrCat(HostName(), ":", parsed->port);
 }
 
 }  // namespace genesis

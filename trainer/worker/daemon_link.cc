@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <climits>
 #include <csignal>
 #include <memory>
 #include <optional>
@@ -21,6 +20,7 @@
 #include "base/environment.h"
 #include "base/exit_code.h"
 #include "base/files/shared_folder.h"
+#include "base/local_address.h"
 #include "base/steady_time.h"
 #include "base/version.h"
 #include "config/job/worker_lease.h"
@@ -59,12 +59,6 @@ constexpr absl::Duration kStableStream = absl::Seconds(10);
 // between its calls.
 constexpr absl::Duration kReservedPatience = absl::Minutes(10);
 constexpr absl::Duration kReservedPause = absl::Seconds(5);
-
-std::string HostName() {
-  char name[HOST_NAME_MAX + 1] = {};
-  gethostname(name, HOST_NAME_MAX);
-  return name;
-}
 
 // Returns "trainer" for "trainer:50051", "fd00::7" for "[fd00::7]:50051".
 std::string HostOf(const std::string& server) {
