@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "base/text/json.h"
 #include "base/text/text.h"
 #include "server/base/job_log.h"
+#include "server/base/trace_context.h"
 #include "spdlog/details/file_helper.h"
 #include "spdlog/pattern_formatter.h"
 #include "spdlog/sinks/base_sink.h"
@@ -86,8 +88,10 @@ class JsonLines final : public spdlog::formatter {
     if (const JobLog* const job = JobLog::Current()) {
       record["job_id"] = job->job_id();
       if (!job->owner().empty()) record["owner"] = job->owner();
-      if (!job->trace_id().empty()) record["trace_id"] = job->trace_id();
-      if (!job->span_id().empty()) record["span_id"] = job->span_id();
+      if (const std::optional<TraceContext> trace = job->trace()) {
+        record["trace_id"] = trace->trace_id;
+        record["span_id"] = trace->span_id;
+      }
     }
     const std::string text = record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
     line.append(text.data(), text.data() + text.size());

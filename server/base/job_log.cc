@@ -1,7 +1,6 @@
 #include "server/base/job_log.h"
 
 #include "absl/cleanup/cleanup.h"
-#include "server/base/trace_context.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
@@ -11,10 +10,16 @@ thread_local const JobLog* current = nullptr;
 
 }  // namespace
 
-JobLog::JobLog(const training::v1::Job& job) : job_id_(job.id()), owner_(job.owner()) {
-  TraceContext trace = TraceOf(job);
-  trace_id_ = std::move(trace.trace_id);
-  span_id_ = std::move(trace.span_id);
+JobLog::JobLog(const training::v1::Job& job) {
+  job_.set_id(job.id());
+  job_.set_owner(job.owner());
+  job_.set_traceparent(job.traceparent());
+  *job_.mutable_create_time() = job.create_time();
+}
+
+std::optional<TraceContext> JobLog::trace() const {
+  if (!job_.has_create_time()) return std::nullopt;
+  return TraceOf(job_);
 }
 
 void JobLog::Log(spdlog::level::level_enum level, const std::string& message) const {

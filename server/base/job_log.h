@@ -1,9 +1,11 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "genesis/training/v1/job.pb.h"
+#include "server/base/trace_context.h"
 #include "spdlog/common.h"
 #include "spdlog/fmt/fmt.h"
 
@@ -17,7 +19,7 @@ class JobLog {
  public:
   explicit JobLog(const training::v1::Job& job);
   // For a job whose record is not at hand.
-  explicit JobLog(std::string job_id) : job_id_(std::move(job_id)) {}
+  explicit JobLog(const std::string& job_id) { job_.set_id(job_id); }
 
   template <typename... Args>
   void Info(spdlog::format_string_t<Args...> text, Args&&... args) const {
@@ -33,16 +35,13 @@ class JobLog {
   // Called by formatters.
   static const JobLog* Current();
 
-  const std::string& job_id() const { return job_id_; }
-  const std::string& owner() const { return owner_; }        // Empty if not known.
-  const std::string& trace_id() const { return trace_id_; }  // Empty if not known.
-  const std::string& span_id() const { return span_id_; }    // Span of the job's life.
+  const std::string& job_id() const { return job_.id(); }
+  const std::string& owner() const { return job_.owner(); }  // Empty if not known.
+  // Returns the trace of the job; nullopt if it is not known. Computes two hashes.
+  std::optional<TraceContext> trace() const;
 
  private:
-  std::string job_id_;
-  std::string owner_;
-  std::string trace_id_;
-  std::string span_id_;
+  training::v1::Job job_;  // Only the fields that identify the job and its trace.
 };
 
 }  // namespace genesis
