@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "base/text/field_error.h"
+#include "google/rpc/error_details.pb.h"
 
 namespace genesis {
 namespace {
@@ -31,9 +33,13 @@ absl::Status RequestRate::Take(const std::string& caller, absl::Time now) {
       std::min(most, bucket.calls + per_second_ * absl::ToDoubleSeconds(now - bucket.at));
   bucket.at = now;
   if (bucket.calls < 1) {
-    return absl::ResourceExhaustedError(
+    absl::Status refused = absl::ResourceExhaustedError(
         absl::StrCat(QuoteValue(caller), " makes more than ", per_second_,
                      " calls a second (quotas.requests_per_second); wait a second"));
+    google::rpc::RetryInfo retry;
+    retry.mutable_retry_delay()->set_seconds(1);
+    refused.SetPayload(kRetryInfoType, absl::Cord(retry.SerializeAsString()));
+    return refused;
   }
   bucket.calls -= 1;
   return absl::OkStatus();

@@ -10,9 +10,12 @@
 
 namespace genesis {
 
+// Type of a status payload: a google.rpc.RetryInfo.
+inline constexpr char kRetryInfoType[] = "type.googleapis.com/google.rpc.RetryInfo";
+
 // The rate at which each caller may begin calls: a token bucket of ten seconds.
 //
-// Owner: ApiGate. Threads: any. Failure: RESOURCE_EXHAUSTED.
+// Owner: ApiGate. Threads: any. Failure: RESOURCE_EXHAUSTED with RetryInfo.
 class RequestRate {
  public:
   // Sets the calls per second; 0 for no limit.

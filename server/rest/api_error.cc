@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/api/rpc_status.h"
+#include "server/auth/request_rate.h"
 
 namespace genesis {
 namespace {
@@ -71,7 +72,9 @@ HttpResponse ErrorResponse(const absl::Status& status, std::optional<int> http_s
   HttpResponse response{
       .status = shown, .content_type = "application/json", .body = ErrorJson(status, shown)};
   if (absl::IsUnauthenticated(status)) response.headers = {{"WWW-Authenticate", "Bearer"}};
-  if (absl::IsUnavailable(status)) response.headers = {{"Retry-After", "1"}};
+  if (absl::IsUnavailable(status) || status.GetPayload(kRetryInfoType).has_value()) {
+    response.headers = {{"Retry-After", "1"}};
+  }
   return response;
 }
 

@@ -8,6 +8,7 @@
 #include "server/auth/ownership.h"
 #include "server/auth/request_rate.h"
 #include "server/jobs/owner_quotas.h"
+#include "server/rest/api_error.h"
 #include "tests/server/daemon_fixture.h"
 
 namespace genesis {
@@ -236,7 +237,12 @@ TEST(RequestRateTest, ACallerHasTenSecondsOfCallsAndItsRate) {
   rate.Set(5);
   EXPECT_EQ(taken("ann", 1000), 50);
   EXPECT_EQ(taken("bob", 1000), 50) << "each for itself";
-  EXPECT_THAT(rate.Take("ann", now).message(), HasSubstr("quotas.requests_per_second"));
+  const absl::Status refused = rate.Take("ann", now);
+  EXPECT_THAT(refused.message(), HasSubstr("quotas.requests_per_second"));
+  const HttpResponse over_http = ErrorResponse(refused);
+  EXPECT_EQ(over_http.status, 429);
+  EXPECT_THAT(over_http.headers, testing::Contains(testing::Pair("Retry-After", "1")));
+  EXPECT_THAT(over_http.body, HasSubstr("\"retry_delay\":\"1s\""));
   now += absl::Seconds(2);
   EXPECT_EQ(taken("ann", 1000), 10);
   now += absl::Hours(1);
