@@ -197,6 +197,7 @@ void WorkerReports::OnStarted(const Job& job, const training::v1::Started& start
   Job* running = context_.table.Edit(id);
   running->mutable_progress()->set_total_steps(started.total_steps());
   running->mutable_progress()->set_step(started.resumed_step());
+  running->clear_first_step_time();
   context_.table.Count([this, id] { attempts_.OnStarted(id); });
   if (!started.has_precision()) return;
   *running->mutable_precision() = started.precision();
@@ -210,7 +211,9 @@ void WorkerReports::OnSteps(const Job& job, const training::v1::Steps& steps) {
       steps.progress().mode() == training::v1::PRECISION_MODE_UNSPECIFIED ? job.precision().mode()
                                                                           : steps.progress().mode();
   const bool milestone = IsMilestone(job.progress().step(), steps.progress());
-  Job* running = context_.table.EditVolatile(job.id());
+  const bool first = !job.has_first_step_time() && steps.new_steps() > 0;
+  Job* running = first ? context_.table.Edit(job.id()) : context_.table.EditVolatile(job.id());
+  if (first) *running->mutable_first_step_time() = ToTimestamp(context_.clock.Now());
   *running->mutable_progress() = steps.progress();
   NoteRank(steps, /*rank=*/0, *running);
   if (milestone) NoteHistory(*running);
@@ -244,12 +247,14 @@ void WorkerReports::OnCheckpoint(const Job& job, const training::v1::CheckpointW
     return;
   }
   checkpoint.set_owner(job.owner());
+  checkpoint.set_write_seconds(job.latest_checkpoint().write_seconds());
   // If the requested step already has a checkpoint, the worker reports that one again. After a
   // rewind, another file with the same ID takes its place.
   if (MessageDifferencer::Equals(job.latest_checkpoint(), checkpoint)) {
     context_.table.Announce([this, checkpoint] { context_.checkpoints.Answer(checkpoint); });
     return;
   }
+  checkpoint.set_write_seconds(std::max(written.seconds(), 0.0));
   context_.table.PutCheckpoint(checkpoint);
   training::v1::JobEvent event;
   *event.mutable_checkpoint_written() = checkpoint;
@@ -258,12 +263,12 @@ void WorkerReports::OnCheckpoint(const Job& job, const training::v1::CheckpointW
     if (IsStepOf(id, removed)) context_.table.RemoveCheckpoint(removed);
   }
   *context_.table.Edit(id)->mutable_latest_checkpoint() = checkpoint;
-  context_.table.Count([this, log = JobLog(job), written] {
+  context_.table.Count([this, log = JobLog(job), checkpoint] {
     attempts_.OnCheckpoint(log.job_id(),
-                           context_.clock.Now() - absl::Seconds(std::max(written.seconds(), 0.0)));
-    log.Info("checkpoint {} at step {}, {} bytes in {:.3f} s", written.checkpoint().path(),
-             written.checkpoint().step(), written.checkpoint().size_bytes(), written.seconds());
-    context_.metrics->CheckpointWritten(written.seconds(), written.checkpoint().size_bytes());
+                           context_.clock.Now() - absl::Seconds(checkpoint.write_seconds()));
+    log.Info("checkpoint {} at step {}, {} bytes in {:.3f} s", checkpoint.path(), checkpoint.step(),
+             checkpoint.size_bytes(), checkpoint.write_seconds());
+    context_.metrics->CheckpointWritten(checkpoint.write_seconds(), checkpoint.size_bytes());
   });
   context_.table.Announce([this, checkpoint] { context_.checkpoints.Answer(checkpoint); });
 }

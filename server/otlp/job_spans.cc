@@ -7,8 +7,10 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/text/enum_names.h"
 #include "base/text/text.h"
+#include "base/timestamp.h"
 #include "server/base/trace_context.h"
 #include "server/ledger/job_state.h"
 
@@ -40,11 +42,7 @@ Json IntegerAttribute(const std::string& key, int64_t value) {
 std::optional<Json> SpanEvent(const JobEvent& event) {
   Json attributes = Json::array();
   std::string name;
-  if (event.has_checkpoint_written()) {
-    name = "checkpoint";
-    attributes.push_back(IntegerAttribute("genesis.step", event.checkpoint_written().step()));
-    attributes.push_back(OtlpAttribute("genesis.checkpoint.id", event.checkpoint_written().id()));
-  } else if (event.has_evaluated()) {
+  if (event.has_evaluated()) {
     name = "evaluation";
     attributes.push_back(IntegerAttribute("genesis.step", event.evaluated().step()));
   } else if (event.has_incident()) {
@@ -105,6 +103,22 @@ Json StateSpan(const Job& job, const TraceContext& trace, const std::vector<JobE
   return span;
 }
 
+// Returns the span from the start of a stay in RUNNING to its first step; nullopt if there is none.
+std::optional<Json> FirstStepSpan(const Job& job, const TraceContext& trace,
+                                  const JobEvent& entered, const JobEvent& left,
+                                  const std::string& parent_id) {
+  if (entered.state_changed().to() != training::v1::JOB_STATE_RUNNING) return std::nullopt;
+  const absl::Time time = FromTimestamp(job.first_step_time());
+  const bool within = job.has_first_step_time() && time >= FromTimestamp(entered.time()) &&
+                      time <= FromTimestamp(left.time());
+  if (!within) return std::nullopt;  // That of another attempt.
+  Json span = Span(trace, "genesis.job.first_step",
+                   SpanId(trace, absl::StrCat("first step ", entered.sequence())), parent_id,
+                   entered.time(), job.first_step_time());
+  span["attributes"] = {OtlpAttribute("genesis.job.id", job.id())};
+  return span;
+}
+
 Json JobSpan(const Job& job, const TraceContext& trace, const JobEvent& end) {
   const JobState state = end.state_changed().to();
   Json span =
@@ -141,12 +155,30 @@ std::vector<Json> SpansEndedByLast(const Job& job, const std::vector<JobEvent>& 
   for (size_t i = events.size() - 1; i-- > 0;) {
     if (!events[i].has_state_changed()) continue;
     spans.push_back(StateSpan(job, trace, events, i));
+    std::optional<Json> first_step =
+        FirstStepSpan(job, trace, events[i], events.back(), spans.back()["spanId"]);
+    if (first_step) spans.push_back(*std::move(first_step));
     break;
   }
   if (IsFinal(events.back().state_changed().to())) {
     spans.push_back(JobSpan(job, trace, events.back()));
   }
   return spans;
+}
+
+std::vector<Json> SpansOfCheckpoint(const Job& job, const JobEvent& event) {
+  const TraceContext trace = TraceOf(job);
+  if (!trace.sampled) return {};
+  const training::v1::Checkpoint& checkpoint = event.checkpoint_written();
+  const absl::Time begin = FromTimestamp(event.time()) - absl::Seconds(checkpoint.write_seconds());
+  Json span =
+      Span(trace, "genesis.job.checkpoint", SpanId(trace, absl::StrCat("event ", event.sequence())),
+           trace.span_id, ToTimestamp(begin), event.time());
+  span["attributes"] = {OtlpAttribute("genesis.job.id", job.id()),
+                        OtlpAttribute("genesis.checkpoint.id", checkpoint.id()),
+                        IntegerAttribute("genesis.step", checkpoint.step()),
+                        IntegerAttribute("genesis.checkpoint.size_bytes", checkpoint.size_bytes())};
+  return {std::move(span)};
 }
 
 std::string TracesBody(const Json& resource, const std::vector<Json>& spans) {

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -12,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/local_address.h"
 #include "base/text/text.h"
 #include "base/version.h"
 #include "server/otlp/job_spans.h"
@@ -31,13 +31,6 @@ constexpr absl::Duration kMetricsInterval = absl::Minutes(1);
 constexpr absl::Duration kLongestPause = absl::Minutes(1);
 constexpr absl::Duration kTimeout = absl::Seconds(10);
 constexpr absl::Duration kStopGrace = absl::Seconds(1);
-
-std::string HostName() {
-  std::string name(HOST_NAME_MAX + 1, '\0');
-  if (gethostname(name.data(), name.size()) != 0) return "unknown";
-  name.resize(std::min(name.find('\0'), name.size()));
-  return name;
-}
 
 // Names of OpenTelemetry's semantic conventions.
 Json MakeResource() {
@@ -119,19 +112,24 @@ void OtlpExporter::Loop() {
 void OtlpExporter::CollectSpans() {
   if (view_->LastSequence() == cursor_) return;
   const absl::StatusOr<EventPage> page =
-      view_->EventsAfter({.kinds = {"state_changed"}}, cursor_, kEventsOfTurn,
+      view_->EventsAfter({.kinds = {"state_changed", "checkpoint_written"}}, cursor_, kEventsOfTurn,
                          /*skip_dropped=*/true);
   if (!page.ok()) return TellStatus(page.status());
   cursor_ = page->cursor;
-  for (const JobEvent& change : page->events) AddSpansOf(change);
+  for (const JobEvent& event : page->events) AddSpansOf(event);
   if (spans_.size() <= kMaxWaitingSpans) return;
   metrics_->OtlpDropped("traces", static_cast<int64_t>(spans_.size() - kMaxWaitingSpans));
   spans_.resize(kMaxWaitingSpans);
 }
 
-void OtlpExporter::AddSpansOf(const JobEvent& change) {
-  const absl::StatusOr<std::shared_ptr<const JobSnapshot>> job = view_->Snapshot(change.job_id());
+void OtlpExporter::AddSpansOf(const JobEvent& event) {
+  const absl::StatusOr<std::shared_ptr<const JobSnapshot>> job = view_->Snapshot(event.job_id());
   if (!job.ok() || *job == nullptr) return;  // It was deleted.
+  if (event.has_state_changed()) return AddSpansOfChange((*job)->job, event);
+  for (Json& span : SpansOfCheckpoint((*job)->job, event)) spans_.push_back(std::move(span));
+}
+
+void OtlpExporter::AddSpansOfChange(const training::v1::Job& job, const JobEvent& change) {
   std::vector<JobEvent> events;
   int64_t after = 0;
   for (bool at_end = false; !at_end;) {
@@ -149,7 +147,7 @@ void OtlpExporter::AddSpansOf(const JobEvent& change) {
     at_end = page->at_end || after >= change.sequence();
   }
   if (events.empty() || events.back().sequence() != change.sequence()) return;
-  for (Json& span : SpansEndedByLast((*job)->job, events)) spans_.push_back(std::move(span));
+  for (Json& span : SpansEndedByLast(job, events)) spans_.push_back(std::move(span));
 }
 
 void OtlpExporter::SendSpans() {

@@ -39,7 +39,9 @@ class OtlpExporter {
   void Loop();
   absl::Time stop_by();
   void CollectSpans();
-  void AddSpansOf(const training::v1::JobEvent& change);
+  // Adds the spans that a change of a job's state or a checkpoint ends.
+  void AddSpansOf(const training::v1::JobEvent& event);
+  void AddSpansOfChange(const training::v1::Job& job, const training::v1::JobEvent& change);
   void SendSpans();
   void SendMetrics();
   // Returns OK if the collector took the body, UNAVAILABLE if it may be sent again.

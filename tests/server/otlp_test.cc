@@ -87,13 +87,13 @@ TEST_F(JobSpansTest, EachStayInAStateIsASpanBelowThatOfTheJob) {
   EXPECT_EQ(queued[0]["endTimeUnixNano"], "1010000000000");
   EXPECT_EQ(queued[0]["traceId"], "0af7651916cd43dd8448eb211c80319c");
   Move(training::v1::JOB_STATE_RUNNING, "started");
-  Add().mutable_checkpoint_written()->set_step(50);
+  Add().mutable_evaluated()->set_step(50);
   Add().mutable_incident()->set_rule("overflow");
   const std::vector<Json> ended = Move(training::v1::JOB_STATE_SUCCEEDED, "all steps done");
   ASSERT_THAT(ended, SizeIs(2));
   EXPECT_EQ(ended[0]["name"], "genesis.job.running");
   ASSERT_THAT(ended[0]["events"], SizeIs(2));
-  EXPECT_EQ(ended[0]["events"][0]["name"], "checkpoint");
+  EXPECT_EQ(ended[0]["events"][0]["name"], "evaluation");
   EXPECT_EQ(ended[0]["events"][0]["timeUnixNano"], "1030000000000");
   EXPECT_EQ(ended[0]["events"][1]["name"], "incident");
   EXPECT_EQ(ended[1]["name"], "genesis.job");
@@ -106,6 +106,31 @@ TEST_F(JobSpansTest, EachStayInAStateIsASpanBelowThatOfTheJob) {
   EXPECT_NE(queued[0]["spanId"], ended[0]["spanId"]);
   // The IDs are the same when a restarted daemon makes the span again.
   EXPECT_EQ(SpansEndedByLast(job_, events_)[0]["spanId"], ended[0]["spanId"]);
+}
+
+TEST_F(JobSpansTest, TheFirstStepAndEachCheckpointAreSpans) {
+  Move(training::v1::JOB_STATE_RUNNING, "started");
+  *job_.mutable_first_step_time() = ToTimestamp(absl::FromUnixSeconds(1004));
+  JobEvent& written = Add();
+  written.mutable_checkpoint_written()->set_id("walker-step-50");
+  written.mutable_checkpoint_written()->set_step(50);
+  written.mutable_checkpoint_written()->set_write_seconds(2.5);
+  const std::vector<Json> checkpoint = SpansOfCheckpoint(job_, written);
+  ASSERT_THAT(checkpoint, SizeIs(1));
+  EXPECT_EQ(checkpoint[0]["name"], "genesis.job.checkpoint");
+  EXPECT_EQ(checkpoint[0]["startTimeUnixNano"], "1007500000000");
+  EXPECT_EQ(checkpoint[0]["endTimeUnixNano"], "1010000000000");
+  const std::vector<Json> left = Move(training::v1::JOB_STATE_RECOVERING, "worker is gone");
+  ASSERT_THAT(left, SizeIs(2));
+  EXPECT_EQ(left[1]["name"], "genesis.job.first_step");
+  EXPECT_EQ(left[1]["parentSpanId"], left[0]["spanId"]);
+  EXPECT_EQ(left[1]["endTimeUnixNano"], "1004000000000");
+  // The next attempt has made no step.
+  Move(training::v1::JOB_STATE_RUNNING, "again");
+  const std::vector<Json> ended = Move(training::v1::JOB_STATE_CANCELLED, "by ann");
+  ASSERT_THAT(ended, SizeIs(2));
+  EXPECT_EQ(ended[1]["name"], "genesis.job");
+  EXPECT_EQ(checkpoint[0]["parentSpanId"], ended[1]["spanId"]);
 }
 
 TEST_F(JobSpansTest, AFailedJobIsAnErrorAndManyEventsAreBounded) {
