@@ -76,6 +76,7 @@ class ApiCall {
     admission_ = gate->Admit(method, credentials, &caller_);
     if (admission_.ok()) admission_ = gate->Count(caller_);
     caller_.traceparent = credentials.traceparent;
+    caller_.is_gone = credentials.is_gone;
   }
 
   // OK if the caller may make the call; otherwise the status with which the call must end.

@@ -18,10 +18,11 @@ constexpr int kMaxWaitsOfCaller = 512;
 class EventWatches::Waiting final : public EventWatcher,
                                     public std::enable_shared_from_this<Waiting> {
  public:
-  Waiting(EventWatches* watches, std::string caller, absl::Duration timeout,
+  Waiting(EventWatches* watches, const Caller& caller, absl::Duration timeout,
           std::function<bool(bool last)> try_answer)
       : watches_(watches),
-        caller_(std::move(caller)),
+        caller_(caller.name),
+        is_gone_(caller.is_gone),
         deadline_(SteadyNow() + timeout),
         try_answer_(std::move(try_answer)) {}
 
@@ -35,17 +36,17 @@ class EventWatches::Waiting final : public EventWatcher,
   }
 
   void OnEvents() override { Try(false); }
-  void OnSecond(const std::vector<std::shared_ptr<const JobSnapshot>>&) override {
-    Try(SteadyNow() >= deadline_);
-  }
+  void OnSecond(const std::vector<std::shared_ptr<const JobSnapshot>>&) override { Try(false); }
   void OnStop() override { Try(true); }
 
  private:
-  void Try(bool last) {
+  void Try(bool stopping) {
     std::shared_ptr<Waiting> self;
     {
       absl::MutexLock lock(&mutex_);
-      if (self_ == nullptr || !(try_answer_(last) || last)) return;
+      if (self_ == nullptr) return;
+      const bool last = stopping || SteadyNow() >= deadline_ || (is_gone_ != nullptr && is_gone_());
+      if (!(try_answer_(last) || last)) return;
       self = std::move(self_);
       self_ = nullptr;
     }
@@ -58,6 +59,7 @@ class EventWatches::Waiting final : public EventWatcher,
 
   EventWatches* const watches_;
   const std::string caller_;
+  const std::function<bool()> is_gone_;
   const absl::Time deadline_;
   absl::Mutex mutex_;  // Held while it answers, so that it answers once.
   const std::function<bool(bool last)> try_answer_;
@@ -71,13 +73,13 @@ EventWatches::EventWatches(EventLog* log, const JobView* view) : log_(log), view
 
 EventWatches::~EventWatches() { log_->Listen(nullptr); }
 
-absl::Status EventWatches::Wait(const std::string& caller, absl::Duration timeout,
+absl::Status EventWatches::Wait(const Caller& caller, absl::Duration timeout,
                                 std::function<bool(bool last)> try_answer) {
   {
     absl::MutexLock lock(&mutex_);
-    int& of_caller = waits_of_[caller];
+    int& of_caller = waits_of_[caller.name];
     if (waits_ >= kMaxWaits || of_caller >= kMaxWaitsOfCaller) {
-      if (of_caller == 0) waits_of_.erase(caller);
+      if (of_caller == 0) waits_of_.erase(caller.name);
       return absl::ResourceExhaustedError(absl::StrCat(
           waits_, " calls with wait_seconds are open; accepted: at most ", kMaxWaitsOfCaller,
           " of one caller and ", kMaxWaits, " in all; call without wait_seconds"));

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "server/auth/caller.h"
 #include "server/base/io_threads.h"
 #include "server/ledger/event_log.h"
 #include "server/ledger/job_view.h"
@@ -40,9 +41,9 @@ class EventWatches {
   ~EventWatches();
 
   // Calls `try_answer` now, after new events and once a second, until it returns true. `last` is
-  // true when `timeout` is over or the daemon stops; it must then answer. RESOURCE_EXHAUSTED if the
-  // caller or all callers have too many open waits.
-  absl::Status Wait(const std::string& caller, absl::Duration timeout,
+  // true when `timeout` is over, the caller is gone or the daemon stops; it must then answer.
+  // RESOURCE_EXHAUSTED if the caller or all callers have too many open waits.
+  absl::Status Wait(const Caller& caller, absl::Duration timeout,
                     std::function<bool(bool last)> try_answer);
 
   // Calls the watcher from now on. After Stop, its OnStop is called at once.

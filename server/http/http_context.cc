@@ -59,6 +59,10 @@ bool HttpContext::TakeRoom(size_t bytes) {
   return true;
 }
 
+void HttpContext::CheckClients() {
+  for (const auto& session : waiting_) session->CheckClient();
+}
+
 void HttpContext::CloseAll() {
   closed_ = true;
   for (HttpSessionBase* session : sessions_) session->Close();

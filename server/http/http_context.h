@@ -31,6 +31,8 @@ class HttpSessionBase {
   virtual ~HttpSessionBase() = default;
   // Cancels the session's pending operations on its socket.
   virtual void Close() = 0;
+  // Sets HttpRequest::client_gone if the client has closed the connection.
+  virtual void CheckClient() = 0;
 };
 
 // The state shared by the sessions of one server. Used on the server's thread only. A
@@ -63,6 +65,8 @@ class HttpContext {
   bool TakeRoom(size_t bytes);
   void GiveRoom(size_t bytes) { bodies_bytes_ -= bytes; }
 
+  // Calls CheckClient of the sessions that it owns.
+  void CheckClients();
   // Ends every session.
   void CloseAll();
 

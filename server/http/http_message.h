@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -25,6 +26,8 @@ struct HttpRequest {
   std::string peer = {};                                  // "ipv4:127.0.0.1:40312".
   std::string certificate = {};         // Name from the verified certificate, or "".
   absl::Status certificate_fault = {};  // Why a verified certificate names no caller.
+  // Becomes true if the client closes the connection, or its half, before the response.
+  std::shared_ptr<const std::atomic<bool>> client_gone = nullptr;
 
   // Returns the header's value; "" if there is none. `name` must be in lower case.
   std::string Header(const std::string& name) const {

@@ -30,6 +30,7 @@ using boost::system::error_code;
 // Pause before the next accept if the process has run out of file descriptors. Without it the loop
 // would use a whole core until one is free.
 constexpr std::chrono::milliseconds kAcceptRest(100);
+constexpr std::chrono::seconds kCheckPeriod(1);
 
 struct HostPort {
   std::string host;
@@ -92,6 +93,7 @@ class BeastHttpServer : public HttpServer {
 
   void Run() {
     Accept();
+    CheckClients();
     // Block all signals in the new thread, because the daemon's own threads handle them.
     sigset_t all, before;
     sigfillset(&all);
@@ -114,6 +116,7 @@ class BeastHttpServer : public HttpServer {
       error_code ignored;
       acceptor_.close(ignored);
       rest_.cancel();
+      check_.cancel();
       loop_->Close();
       context_->CloseAll();
     });
@@ -150,6 +153,15 @@ class BeastHttpServer : public HttpServer {
     });
   }
 
+  void CheckClients() {
+    check_.expires_after(kCheckPeriod);
+    check_.async_wait([this](error_code error) {
+      if (error || !acceptor_.is_open()) return;
+      context_->CheckClients();
+      CheckClients();
+    });
+  }
+
   void Start(tcp::socket socket) {
     if (tls_ == nullptr) return StartHttpSession(std::move(socket), context_);
     std::shared_ptr<asio::ssl::context> tls = tls_();
@@ -162,6 +174,7 @@ class BeastHttpServer : public HttpServer {
   const HttpTlsSource tls_;
   tcp::acceptor acceptor_{io_};
   asio::steady_timer rest_{io_};
+  asio::steady_timer check_{io_};
   int port_ = 0;
   std::mutex stop_mutex_;
   std::thread thread_;

@@ -1,7 +1,10 @@
 #include "server/http/http_session.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <boost/beast/core/bind_handler.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
@@ -132,6 +135,12 @@ class HttpSession final : public HttpSessionBase,
 
   void Close() override { beast::get_lowest_layer(stream_).close(); }
 
+  // Reads nothing, because the bytes may be those of the next request.
+  void CheckClient() override {
+    pollfd state{beast::get_lowest_layer(stream_).socket().native_handle(), POLLRDHUP, 0};
+    if (poll(&state, 1, 0) > 0) *client_gone_ = true;
+  }
+
  private:
   std::shared_ptr<HttpSession> Shared() { return this->shared_from_this(); }
 
@@ -187,6 +196,8 @@ class HttpSession final : public HttpSessionBase,
     request_.peer = peer_;
     request_.certificate = certificate_.value_or("");
     request_.certificate_fault = certificate_.status();
+    client_gone_ = std::make_shared<std::atomic<bool>>(false);
+    request_.client_gone = client_gone_;
     if (head_parser_->content_length()) request_.content_length = *head_parser_->content_length();
     terms_ = {.version = head.version(),
               .keep_alive = head.keep_alive(),
@@ -419,6 +430,7 @@ class HttpSession final : public HttpSessionBase,
   std::optional<http::request_parser<http::string_body>> body_parser_;
   std::optional<http::request_parser<http::buffer_body>> upload_parser_;
   HttpRequest request_;
+  std::shared_ptr<std::atomic<bool>> client_gone_;  // Shared with request_.
   typename HttpSender<Stream>::Terms terms_;
   std::shared_ptr<HttpUpload> upload_;
   std::string piece_;

@@ -33,7 +33,8 @@ Credentials CredentialsOf(const HttpRequest& request) {
           .certificate = request.certificate,
           .peer = request.peer,
           .certificate_fault = request.certificate_fault,
-          .traceparent = request.Header("traceparent")};
+          .traceparent = request.Header("traceparent"),
+          .is_gone = [gone = request.client_gone] { return gone != nullptr && *gone; }};
 }
 
 // Reads the request message from body or query, then from the path, which must not contradict.

@@ -46,6 +46,7 @@ Credentials CredentialsOf(const grpc::ServerContextBase& context) {
     }
   }
   credentials.peer = context.peer();
+  credentials.is_gone = [&context] { return context.IsCancelled(); };
   return credentials;
 }
 
