@@ -2,11 +2,12 @@
 
   benchmarks/run fleet [--out DIR] [--rounds N] [--document FILE]
 
-A round starts a daemon, opens 0, 100 and 1,000 WatchJobs streams, in an order that rotates, and changes a queued job in the same way beside
-each. The result is the processor time of the writer thread per change, which does not depend on the load of the other processors, and its
-ratio to that without watchers in the same round. Every stream must receive every change. --document puts the table into a page, between its
-marks."""
+A round starts two daemons, opens 0, 100 and 1,000 WatchJobs streams of one of them, then of the other, and changes a queued job of both in
+turns. The result is the processor time of each writer thread per change, and their ratio. Both writers share the caches and processors with
+the readers, so the ratio is what the watchers cost the writer of their own daemon. Every stream must receive every change. --document puts
+the table into a page, between its marks."""
 
+import contextlib
 import os
 import pathlib
 import tempfile
@@ -77,51 +78,71 @@ def change(client, priority):
     client.call("UpdateJob", job_id="job", priority=priority, update_mask={"paths": ["priority"]})
 
 
-def measure_changes(daemon, client, tokens, count):
-    """Returns the microseconds of the writer thread per change with `count` watchers."""
-    streams = Streams(daemon.grpc, tokens, count)
+class Side:
+    """A daemon with one queued job that may be changed."""
+
+    def __init__(self, stack):
+        data_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="genesis-"))
+        made = [secure.new_token(f"watcher-{i}", "admin") for i in range(OWNERS)]
+        self.tokens = [token for token, _ in made]
+        tokens_file = secure.write_secret(pathlib.Path(data_dir, "tokens"), "".join(f"{line}\n" for _, line in made))
+        self.daemon = harness.Daemon(data_dir, "--workers-program", sides.fake_worker(), "--auth-tokens-file", str(tokens_file))
+        stack.callback(self.daemon.stop)
+        self.client = secure.Client(grpc.insecure_channel(self.daemon.grpc), self.tokens[0])
+        stack.callback(self.client.channel.close)
+        request, _ = secure.messages("Train")
+        spec = json_format.ParseDict({"spec": harness.spec()}, request()).spec
+        for job_id in ("hold-1", "job"):
+            self.client.call("Train", job_id=job_id, spec=spec)
+
+    def change(self, priority):
+        """Changes the queued job. A priority above 0 would preempt the one that holds the slot."""
+        self.client.call("UpdateJob", job_id="job", priority=priority, update_mask={"paths": ["priority"]})
+
+    def writer_seconds(self):
+        return writer_seconds(self.daemon.process.pid)
+
+
+def measure_changes(watched, other, count):
+    """Returns the microseconds of both writer threads per change, with `count` watchers of the first daemon."""
+    streams = Streams(watched.daemon.grpc, watched.tokens, count)
     try:
         # The first change shows that every stream is open.
-        change(client, -1)
+        watched.change(-1)
+        other.change(-1)
         streams.wait_for(1)
-        begin = writer_seconds(daemon.process.pid)
+        begin = [side.writer_seconds() for side in (watched, other)]
         for number in range(CHANGES):
-            change(client, -2 - number % 2)
-        used = writer_seconds(daemon.process.pid) - begin
+            for side in (watched, other) if number % 2 else (other, watched):
+                side.change(-2 - number % 2)
+        used = [side.writer_seconds() - before for side, before in zip((watched, other), begin, strict=True)]
         streams.wait_for(1 + CHANGES)
-        change(client, 0)
-        return 1e6 * used / CHANGES
+        for side in (watched, other):
+            side.change(0)
+        return [1e6 * each / CHANGES for each in used]
     finally:
         streams.close()
 
 
 def measure_round(number):
-    with tempfile.TemporaryDirectory(prefix="genesis-") as data_dir:
-        made = [secure.new_token(f"watcher-{i}", "admin") for i in range(OWNERS)]
-        tokens = secure.write_secret(pathlib.Path(data_dir, "tokens"), "".join(f"{line}\n" for _, line in made))
-        daemon = harness.Daemon(data_dir, "--workers-program", sides.fake_worker(), "--auth-tokens-file", str(tokens))
-        client = secure.Client(grpc.insecure_channel(daemon.grpc), made[0][0])
-        request, _ = secure.messages("Train")
-        spec = json_format.ParseDict({"spec": harness.spec()}, request()).spec
-        try:
-            for job_id in ("hold-1", "job"):
-                client.call("Train", job_id=job_id, spec=spec)
-            order = WATCHERS[number % len(WATCHERS):] + WATCHERS[:number % len(WATCHERS)]
-            found = {}
-            for count in order:
-                found[count] = measure_changes(daemon, client, [token for token, _ in made], count)
+    """Returns for each number of watchers the microseconds of the writer with them, and of the one without."""
+    with contextlib.ExitStack() as stack:
+        pair = [Side(stack) for _ in range(2)]
+        found = {}
+        for count in WATCHERS[number % len(WATCHERS):] + WATCHERS[:number % len(WATCHERS)]:
+            both = []
+            for watched, other in (pair, reversed(pair)):
+                both.append(measure_changes(watched, other, count))
                 time.sleep(1)  # The closed streams end.
-            return found
-        finally:
-            client.channel.close()
-            daemon.stop()
+            found[count] = [sum(each) / 2 for each in zip(*both, strict=True)]
+        return found
 
 
 def table(rows):
-    lines = ["| watchers | writer thread per change | times that without watchers |", "| --- | --- | --- |"]
+    lines = ["| watchers | writer with them | writer without, beside it | ratio |", "| --- | --- | --- | --- |"]
     for row in rows:
         ratio = row["ratio"]
-        lines.append(f"| {row['watchers']} | {row['microseconds']['median']:.0f} us | "
+        lines.append(f"| {row['watchers']} | {row['microseconds']['median']:.0f} us | {row['without']['median']:.0f} us | "
                      f"{ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f}) |")
     return "\n".join(lines)
 
@@ -139,8 +160,9 @@ def run(words):
     facts = machine.facts(genesisd=machine.output_of(harness.BIN / "genesisd", "--version"))
     found = report.Report("fleet", "Watchers of the fleet", facts, {"rounds": options.rounds, "changes": CHANGES})
     rows = [{"name": f"{count} watchers", "watchers": count,
-             "microseconds": spread.summary([each[count] for each in rounds]),
-             "ratio": spread.median_interval([each[count] / each[0] for each in rounds])} for count in WATCHERS]
+             "microseconds": spread.summary([each[count][0] for each in rounds]),
+             "without": spread.summary([each[count][1] for each in rounds]),
+             "ratio": spread.median_interval([each[count][0] / each[count][1] for each in rounds])} for count in WATCHERS]
     for row in rows:
         found.add(row)
     found.steadiness = steadiness.summary()
