@@ -43,6 +43,21 @@ absl::Status SyncPath(const std::string& path) {
   return error == 0 ? absl::OkStatus() : FileError("write", path, error);
 }
 
+// Lets the numbers of events continue far above those of the original. A daemon that runs on the
+// copy thus never gives a number twice, and a cursor from after the copy skips no event of it.
+absl::Status LeapSequence(const std::string& path) {
+  constexpr int64_t kLeap = 1'000'000'000;
+  absl::StatusOr<std::unique_ptr<Database>> database = Database::Open(path);
+  if (!database.ok()) return database.status();
+  // With DELETE the copy remains one file.
+  return (*database)->Execute(
+      absl::StrCat("PRAGMA journal_mode=DELETE; BEGIN; INSERT INTO sqlite_sequence(name, seq) "
+                   "SELECT 'events', 0 "
+                   "WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'events'); "
+                   "UPDATE sqlite_sequence SET seq = seq + ",
+                   kLeap, " WHERE name = 'events'; COMMIT"));
+}
+
 absl::Status Copy(const std::string& from, const std::string& to) {
   Database::Options options;
   options.access = Database::Access::kReadOnly;
@@ -51,6 +66,7 @@ absl::Status Copy(const std::string& from, const std::string& to) {
   absl::StatusOr<Statement> copy = (*database)->Prepare("VACUUM INTO ?1");
   if (!copy.ok()) return copy.status();
   absl::Status status = copy->Bind(1, to).Run();
+  if (status.ok()) status = LeapSequence(to);
   return status.ok() ? SyncPath(to) : status;
 }
 

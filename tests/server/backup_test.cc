@@ -38,6 +38,25 @@ TEST(Backup, HoldsWhatWasCommittedWhileTheWriterWrites) {
   ASSERT_TRUE(copy.ok()) << copy.status();
   EXPECT_TRUE(ReadJob((*copy)->database(), "kept")->has_value());
   EXPECT_EQ(*ReadJob((*copy)->database(), "not-yet"), std::nullopt);
+  EXPECT_EQ(Files(restored.path()), std::vector<std::string>{"jobs.db"}) << "one file is all";
+}
+
+TEST(Backup, ARestoredStoreGivesNoNumberOfAnEventTwice) {
+  TempDir temp;
+  const auto store = *JobStore::Open(temp.path());
+  ASSERT_TRUE(store->PutJob(1, MakeJob("a")).ok());
+  const auto first = MakeBackup(temp.path());
+  ASSERT_TRUE(first.ok()) << first.status();
+  ASSERT_EQ(*store->AddEvent(TextEvent("a", "1")), 1);
+  const auto second = MakeBackup(temp.path());
+  ASSERT_TRUE(second.ok()) << second.status();
+  ASSERT_EQ(*store->AddEvent(TextEvent("a", "lost")), 2) << "the original goes on as before";
+  for (const auto& [path, last] : {std::pair(first->path(), 0), std::pair(second->path(), 1)}) {
+    TempDir restored;
+    std::filesystem::copy_file(path, restored.path() + "/jobs.db");
+    const auto copy = *JobStore::Open(restored.path());
+    EXPECT_EQ(*copy->AddEvent(TextEvent("a", "new")), 1'000'000'001 + last);
+  }
 }
 
 TEST(Backup, KeepsTheNewestTenAndNothingUnfinished) {
