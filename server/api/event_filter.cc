@@ -22,7 +22,6 @@ std::vector<std::string> Kinds() {
   for (int i = 0; i < what->field_count(); ++i) {
     if (what->field(i)->name() != "log_line") kinds.push_back(what->field(i)->name());
   }
-  kinds.emplace_back(kProgress);
   return kinds;
 }
 
@@ -50,7 +49,8 @@ bool ParsedFilter::TakesProgressOf(const training::v1::Job& job) const {
   return Matches(query, now, job.labels());
 }
 
-absl::StatusOr<ParsedFilter> ReadFilter(const training::v1::EventFilter& filter) {
+absl::StatusOr<ParsedFilter> ReadFilter(const training::v1::EventFilter& filter,
+                                        bool sends_progress) {
   std::vector<FieldError> faults;
   CheckText("filter.job_id", filter.job_id(), faults);
   CheckText("filter.owner", filter.owner(), faults);
@@ -68,18 +68,21 @@ absl::StatusOr<ParsedFilter> ReadFilter(const training::v1::EventFilter& filter)
     read.events.labels[key] = value;
   }
   static const auto& known = *new std::vector<std::string>(Kinds());
+  read.progress = sends_progress && filter.kinds().empty();
   for (const std::string& kind : filter.kinds()) {
-    if (std::find(known.begin(), known.end(), kind) == known.end()) {
-      faults.push_back({"filter.kinds", QuoteValue(kind), absl::StrJoin(known, ", ")});
-    } else if (kind != kProgress) {
+    if (sends_progress && kind == kProgress) {
+      read.progress = true;
+    } else if (std::find(known.begin(), known.end(), kind) == known.end()) {
+      faults.push_back({"filter.kinds", QuoteValue(kind),
+                        absl::StrCat(absl::StrJoin(known, ", "),
+                                     sends_progress ? ", progress" : "; WatchJobs has progress")});
+    } else {
       read.events.kinds.push_back(kind);
     }
   }
-  if (!filter.kinds().empty()) {
-    read.progress =
-        std::find(filter.kinds().begin(), filter.kinds().end(), kProgress) != filter.kinds().end();
-    // Only progress was requested: no event has this kind.
-    if (read.events.kinds.empty()) read.events.kinds.emplace_back(kProgress);
+  // If only progress was requested, no event has this kind.
+  if (read.progress && read.events.kinds.empty() && !filter.kinds().empty()) {
+    read.events.kinds.emplace_back(kProgress);
   }
   for (const int state : filter.states()) {
     if (state == training::v1::JOB_STATE_UNSPECIFIED) {

@@ -17,8 +17,10 @@ struct ParsedFilter {
   bool TakesProgressOf(const training::v1::Job& job) const;
 };
 
-// Returns INVALID_ARGUMENT with all faults.
-absl::StatusOr<ParsedFilter> ReadFilter(const training::v1::EventFilter& filter);
+// `sends_progress`: the method accepts the kind "progress". Returns INVALID_ARGUMENT with all
+// faults.
+absl::StatusOr<ParsedFilter> ReadFilter(const training::v1::EventFilter& filter,
+                                        bool sends_progress);
 
 // Checks a cursor of WatchJob, WatchJobs or ListEvents against the newest event. `least`: -1 if the
 // method accepts "only new ones", otherwise 0. Returns INVALID_ARGUMENT for a cursor that no call

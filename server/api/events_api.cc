@@ -48,7 +48,7 @@ absl::StatusOr<ListEventsResponse> ReadPage(const EventLog& log, const JobView& 
 
 void TrainingApi::ListEvents(const Caller& caller, const ListEventsRequest& request,
                              const Callback<ListEventsResponse>& callback) {
-  absl::StatusOr<ParsedFilter> filter = ReadFilter(request.filter());
+  absl::StatusOr<ParsedFilter> filter = ReadFilter(request.filter(), /*sends_progress=*/false);
   if (!filter.ok()) return callback(filter.status());
   const absl::Status limited = parts_.jobs->queries().LimitOwner(caller, filter->events.owner);
   if (!limited.ok()) return callback(limited);
@@ -78,7 +78,7 @@ void TrainingApi::ListEvents(const Caller& caller, const ListEventsRequest& requ
     return true;
   };
   if (answer(*wait == absl::ZeroDuration())) return;
-  const absl::Status waiting = parts_.watches->Wait(caller.name, *wait, answer);
+  const absl::Status waiting = parts_.watches->Wait(caller, *wait, answer);
   if (!waiting.ok()) callback(waiting);
 }
 

@@ -17,7 +17,7 @@ constexpr int kMaxEmptyPages = 16;
 }  // namespace
 
 absl::Status FleetFeed::Watch() {
-  absl::StatusOr<ParsedFilter> filter = ReadFilter(request_.filter());
+  absl::StatusOr<ParsedFilter> filter = ReadFilter(request_.filter(), /*sends_progress=*/true);
   if (!filter.ok()) return filter.status();
   const absl::Status limited = jobs_->queries().LimitOwner(call_.caller(), filter->events.owner);
   if (!limited.ok()) return limited;

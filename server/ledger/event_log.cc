@@ -14,12 +14,14 @@ void EventLog::BeginAfter(int64_t sequence) {
   absl::MutexLock lock(&mutex_);
   entries_.clear();
   dropped_ = sequence;
+  newest_ = sequence;
 }
 
 void EventLog::Append(std::vector<Entry> entries) {
   if (entries.empty()) return;
   absl::MutexLock lock(&mutex_);
   for (Entry& entry : entries) entries_.push_back(std::move(entry));
+  newest_ = entries_.back().event->sequence();
   while (entries_.size() > kMaxEntries) {
     dropped_ = entries_.front().event->sequence();
     entries_.pop_front();
@@ -38,6 +40,7 @@ int64_t EventLog::newest_stored() const {
 }
 
 std::optional<std::vector<EventLog::Entry>> EventLog::After(int64_t sequence, size_t limit) const {
+  if (sequence >= newest_) return std::vector<Entry>();
   absl::MutexLock lock(&mutex_);
   if (sequence < dropped_) return std::nullopt;
   const auto first = std::upper_bound(

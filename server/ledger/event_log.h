@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -11,11 +12,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "genesis/training/v1/event.pb.h"
-#include "google/protobuf/map.h"
+#include "server/store/event_reads.h"
 
 namespace genesis {
-
-using Labels = google::protobuf::Map<std::string, std::string>;
 
 // The newest durable events of all jobs, in memory, so that many readers cost the store and the
 // writer thread nothing.
@@ -42,6 +41,8 @@ class EventLog {
   std::optional<std::vector<Entry>> After(int64_t sequence, size_t limit) const;
 
  private:
+  // Newest sequence number. A reader that has it asks without the lock, which the writer needs.
+  std::atomic<int64_t> newest_ = 0;
   mutable absl::Mutex mutex_;
   std::deque<Entry> entries_ ABSL_GUARDED_BY(mutex_);
   int64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;  // Newest sequence number before `entries_`.

@@ -164,7 +164,7 @@ void JobTable::Remove(const std::string& id, bool with_checkpoints) {
   pending_.to_store.erase(id);
   pending_.removed[id] = with_checkpoints;
   events_.Drop(id);
-  QueueDeletion(id, removed.owner(), removed.state(), /*by_retention=*/false);
+  QueueDeletion({id, removed.state(), removed.owner(), removed.labels()}, /*by_retention=*/false);
 }
 
 // Sets what every event has.
@@ -178,19 +178,19 @@ JobEvent JobTable::Complete(const std::string& job_id, JobEvent event) const {
   return event;
 }
 
-void JobTable::QueueDeletion(const std::string& job_id, const std::string& owner, JobState state,
-                             bool by_retention) {
+void JobTable::QueueDeletion(const JobStore::Forgotten& job, bool by_retention) {
   JobEvent event;
   *event.mutable_time() = ToTimestamp(clock_.Now());
-  event.set_job_id(job_id);
-  event.set_owner(owner);
-  event.set_state(state);
+  event.set_job_id(job.id);
+  event.set_owner(job.owner);
+  event.set_state(job.state);
   event.mutable_deleted()->set_by_retention(by_retention);
-  events_.Add(std::move(event));
+  events_.Add(std::move(event), job.labels);
 }
 
 void JobTable::AddEvent(const std::string& job_id, JobEvent event) {
-  events_.Add(Complete(job_id, std::move(event)));
+  const Job* job = Find(job_id);
+  events_.Add(Complete(job_id, std::move(event)), job != nullptr ? job->labels() : Labels());
   pending_.must_write = true;
 }
 

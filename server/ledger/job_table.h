@@ -131,13 +131,11 @@ class JobTable {
   Record* Keep(StoredJob stored) const;
   training::v1::Job* Touch(const std::string& id);
   training::v1::JobEvent Complete(const std::string& job_id, training::v1::JobEvent event) const;
-  void QueueDeletion(const std::string& job_id, const std::string& owner,
-                     training::v1::JobState state, bool by_retention);
+  void QueueDeletion(const JobStore::Forgotten& job, bool by_retention);
   bool IsOverLimit() const;
   bool MustWrite(absl::Time now) const;
   absl::Status Write(absl::Time now);
   absl::Status WriteChanges();
-  void PublishEvents(const JobEvents& events);
   absl::Status Forget(absl::Time now);
   int64_t EndedAfterCommit() const;
   void Settle(bool written);

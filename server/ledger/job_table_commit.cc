@@ -133,7 +133,7 @@ absl::Status JobTable::Forget(absl::Time now) {
   if (!forgotten.ok()) return forgotten.status();
   forgotten_ = *std::move(forgotten);
   for (const JobStore::Forgotten& each : forgotten_) {
-    QueueDeletion(each.id, each.owner, each.state, /*by_retention=*/true);
+    QueueDeletion(each, /*by_retention=*/true);
   }
   // A full batch may have left jobs to remove.
   const bool more = static_cast<int64_t>(forgotten_.size()) == kForgetBatch;
@@ -145,13 +145,13 @@ absl::Status JobTable::Forget(absl::Time now) {
 // Publishes a commit to readers and watchers.
 void JobTable::Settle(bool written) {
   std::map<std::string, JobEvents> told;
-  JobEvents events;
+  std::vector<EventLog::Entry> events;
   if (written) {
     events = events_.Take();
   } else {
     events_.Settle();
   }
-  for (const auto& event : events) {
+  for (const auto& [event, labels] : events) {
     last_sequence_ = std::max(last_sequence_, event->sequence());
     told[event->job_id()].push_back(event);
   }
@@ -162,24 +162,13 @@ void JobTable::Settle(bool written) {
     told.try_emplace(each.snapshot->job.id());
   }
   view_.Publish(std::move(change));
-  PublishEvents(events);
+  std::erase_if(events, [](const auto& each) { return each.event->has_log_line(); });
+  hub_->log().Append(std::move(events));
   for (const auto& [id, of_job] : told) {
     std::shared_ptr<const JobSnapshot>& snapshot = changed[id];
     if (snapshot == nullptr) snapshot = view_.Snapshot(id).value_or(nullptr);
     if (snapshot != nullptr) hub_->Publish(snapshot, of_job);
   }
-}
-
-void JobTable::PublishEvents(const JobEvents& events) {
-  std::vector<EventLog::Entry> entries;
-  entries.reserve(events.size());
-  for (const auto& event : events) {
-    if (event->has_log_line()) continue;
-    const auto found = jobs_.find(event->job_id());
-    entries.push_back({event, std::make_shared<const Labels>(
-                                  found != jobs_.end() ? found->second.job.labels() : Labels())});
-  }
-  hub_->log().Append(std::move(entries));
 }
 
 JobView::Change JobTable::CollectChange() {

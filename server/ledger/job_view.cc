@@ -61,7 +61,7 @@ absl::StatusOr<EventPage> JobView::EventsAfter(const EventQuery& query, int64_t 
   absl::StatusOr<EventPage> page = ReadEvents(**lease, query, sequence, limit);
   if (!page.ok() || skip_dropped) return page;
   // Read afterwards, so that events dropped in between are noticed.
-  const absl::StatusOr<int64_t> dropped = ReadDroppedThrough(**lease, query.job_id);
+  const absl::StatusOr<int64_t> dropped = ReadDroppedThrough(**lease, query);
   if (!dropped.ok()) return dropped.status();
   if (sequence >= *dropped) return page;
   return absl::OutOfRangeError(absl::StrCat(

@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "genesis/training/v1/event.pb.h"
 #include "genesis/training/v1/job.pb.h"
-#include "server/ledger/event_hub.h"
+#include "server/ledger/event_log.h"
 #include "server/store/job_store.h"
 
 namespace genesis {
@@ -20,7 +20,8 @@ namespace genesis {
 // Owner: JobTable. Threads: the writer's. Failure: Write returns the store's status.
 class PendingEvents {
  public:
-  void Add(training::v1::JobEvent event);
+  // Adds an event of a job with these labels.
+  void Add(training::v1::JobEvent event, const Labels& labels);
   // Adds a line, which must be written within a second, or sooner if there are many.
   void AddLine(training::v1::JobEvent line, absl::Time now);
   // Drops those of a job that was removed.
@@ -29,7 +30,7 @@ class PendingEvents {
   // Writes all within a transaction, sets their sequence numbers, and prunes older ones.
   absl::Status Write(JobStore& store);
   // Called after the transaction: returns those that were written, oldest first.
-  JobEvents Take();
+  std::vector<EventLog::Entry> Take();
   // Called after a commit that wrote nothing.
   void Settle() { settled_ = all_.size(); }
   // Drops those added since the last commit.
@@ -42,7 +43,12 @@ class PendingEvents {
   absl::Time due() const { return due_; }
 
  private:
-  std::vector<std::shared_ptr<training::v1::JobEvent>> all_;
+  struct Pending {
+    std::shared_ptr<training::v1::JobEvent> event;
+    std::shared_ptr<const Labels> labels;
+  };
+
+  std::vector<Pending> all_;
   size_t settled_ = 0;  // The first of `all_` are lines left from earlier commits.
   absl::Time due_ = absl::InfiniteFuture();
 };

@@ -44,10 +44,8 @@ void AddFilters(const EventQuery& query, Conditions& conditions) {
     conditions.Add(OneOf("e.state", names, conditions));
   }
   for (const auto& [key, value] : query.labels) {
-    std::string has = absl::StrCat(
-        "e.job_id IN (SELECT j.id FROM jobs j CROSS JOIN job_labels l ON l.ordinal = j.ordinal "
-        "WHERE l.key = ",
-        conditions.Parameter(key));
+    std::string has = absl::StrCat("EXISTS (SELECT 1 FROM json_each(e.labels) l WHERE l.key = ",
+                                   conditions.Parameter(key));
     if (!value.empty()) absl::StrAppend(&has, " AND l.value = ", conditions.Parameter(value));
     conditions.Add(has + ")");
   }
@@ -82,8 +80,7 @@ std::string EventType(const JobEvent& event) {
                                   : EventKind(event));
 }
 
-bool Matches(const EventQuery& query, const JobEvent& event,
-             const google::protobuf::Map<std::string, std::string>& labels) {
+bool Matches(const EventQuery& query, const JobEvent& event, const Labels& labels) {
   if (!query.job_id.empty() && query.job_id != event.job_id()) return false;
   if (!query.owner.empty() && query.owner != event.owner()) return false;
   if (!Includes(query.kinds, EventKind(event)) || !Includes(query.states, event.state())) {
@@ -133,12 +130,28 @@ absl::StatusOr<int64_t> ReadLastSequence(Database& database) {
   return query.ok() ? ReadNumber(*query) : query.status();
 }
 
-absl::StatusOr<int64_t> ReadDroppedThrough(Database& database, const std::string& job_id) {
-  absl::StatusOr<Statement> query = database.Prepare(absl::StrCat(
-      "SELECT max(sequence) FROM dropped_events", job_id.empty() ? "" : " WHERE job_id = ?1"));
-  if (!query.ok()) return query.status();
-  if (!job_id.empty()) query->Bind(1, job_id);
-  return ReadNumber(*query);
+absl::StatusOr<int64_t> ReadDroppedThrough(Database& database, const EventQuery& query) {
+  Conditions conditions;
+  if (!query.job_id.empty()) {
+    conditions.Add(absl::StrCat("d.job_id = ", conditions.Parameter(query.job_id)));
+  }
+  // Deletions have no job, and rows of an older schema no kind.
+  if (!query.owner.empty()) {
+    conditions.Add(absl::StrCat(
+        "(d.job_id = '' OR EXISTS (SELECT 1 FROM jobs j WHERE j.id = d.job_id AND j.owner = ",
+        conditions.Parameter(query.owner), "))"));
+  }
+  if (!query.kinds.empty()) {
+    std::vector<std::string> kinds = query.kinds;
+    kinds.emplace_back();
+    conditions.Add(OneOf("d.kind", kinds, conditions));
+  }
+  absl::StatusOr<Statement> found =
+      database.Prepare(absl::StrCat("SELECT max(d.sequence) FROM dropped_events d",
+                                    conditions.IsEmpty() ? "" : " WHERE ", conditions.All()));
+  if (!found.ok()) return found.status();
+  conditions.BindAll(*found);
+  return ReadNumber(*found);
 }
 
 absl::StatusOr<std::vector<JobEvent>> ReadLogLines(Database& database, const std::string& job_id) {

@@ -10,11 +10,14 @@
 #include "absl/time/time.h"
 #include "genesis/training/v1/event.pb.h"
 #include "genesis/training/v1/job.pb.h"
+#include "google/protobuf/map.h"
 #include "server/store/sqlite.h"
 
 // The queries of the events in jobs.db, on any connection. Each runs one statement, so it sees one
 // snapshot. Failure: the store's status.
 namespace genesis {
+
+using Labels = google::protobuf::Map<std::string, std::string>;
 
 // Returns the name of the field that is set in JobEvent.what, such as "state_changed"; "" if none.
 std::string EventKind(const training::v1::JobEvent& event);
@@ -35,10 +38,9 @@ struct EventQuery {
   std::optional<absl::Time> since = {};
 };
 
-// Returns true if the event of a job with these labels matches; the filter of ReadEvents for events
-// in memory.
-bool Matches(const EventQuery& query, const training::v1::JobEvent& event,
-             const google::protobuf::Map<std::string, std::string>& labels);
+// Returns true if the event matches; the filter of ReadEvents for events in memory. `labels`: those
+// of the job after the event.
+bool Matches(const EventQuery& query, const training::v1::JobEvent& event, const Labels& labels);
 
 struct EventPage {
   std::vector<training::v1::JobEvent> events = {};  // Oldest first.
@@ -53,9 +55,9 @@ absl::StatusOr<EventPage> ReadEvents(Database& database, const EventQuery& query
 // Returns the last sequence number of all jobs, including deleted ones; 0 before the first event.
 absl::StatusOr<int64_t> ReadLastSequence(Database& database);
 
-// Returns the newest sequence number up to which events may be missing because a job, or `job_id`
-// if it is not empty, had too many; 0 if none is missing.
-absl::StatusOr<int64_t> ReadDroppedThrough(Database& database, const std::string& job_id);
+// Returns the newest sequence number up to which events of the query may be missing because a job
+// had too many of a kind; 0 if none is missing. Labels and states are not considered.
+absl::StatusOr<int64_t> ReadDroppedThrough(Database& database, const EventQuery& query);
 
 // Returns the kept log lines of a job as events, oldest first.
 absl::StatusOr<std::vector<training::v1::JobEvent>> ReadLogLines(Database& database,

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/text/enum_names.h"
 #include "server/store/schema.h"
+#include "server/store/store_reads.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
@@ -135,8 +136,9 @@ absl::Status JobStore::RemoveJob(const std::string& id, bool with_checkpoints) {
   return RunOn("DELETE FROM checkpoints WHERE job_id = ?1", id);
 }
 
-absl::StatusOr<int64_t> JobStore::AddEvent(const training::v1::JobEvent& event) {
-  return WriteEventRow(*database_, event);
+absl::StatusOr<int64_t> JobStore::AddEvent(const training::v1::JobEvent& event,
+                                           const Labels& labels) {
+  return WriteEventRow(*database_, event, labels);
 }
 
 absl::Status JobStore::PruneEvents(const std::string& job_id, const std::string& kind) {
@@ -164,10 +166,10 @@ absl::Status JobStore::PruneEvents(const std::string& job_id, const std::string&
   absl::Status status = prune->Run();
   if (!status.ok()) return status;
   absl::StatusOr<Statement> note = database_->Prepare(
-      "INSERT INTO dropped_events(job_id, sequence) VALUES(?1, ?2) "
-      "ON CONFLICT(job_id) DO UPDATE SET sequence = max(sequence, ?2)");
+      "INSERT INTO dropped_events(job_id, kind, sequence) VALUES(?1, ?2, ?3) "
+      "ON CONFLICT(job_id, kind) DO UPDATE SET sequence = max(sequence, ?3)");
   if (!note.ok()) return note.status();
-  return note->Bind(1, deletions ? std::string() : job_id).Bind(2, newest).Run();
+  return note->Bind(1, deletions ? std::string() : job_id).Bind(2, kind).Bind(3, newest).Run();
 }
 
 absl::Status JobStore::AddLogLine(const training::v1::JobEvent& line) {
@@ -204,7 +206,9 @@ absl::StatusOr<std::vector<JobStore::Forgotten>> JobStore::ForgetEnded(int64_t m
       each.owner = oldest->Text(3);
     }
   }
-  for (const Forgotten& each : forgotten) {
+  for (Forgotten& each : forgotten) {
+    absl::StatusOr<std::optional<StoredJob>> stored = ReadJob(*database_, each.id);
+    if (stored.ok() && *stored) each.labels = (*stored)->job.labels();
     absl::Status status = RemoveJob(each.id, /*with_checkpoints=*/false);
     if (!status.ok()) return status;
   }

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "genesis/training/v1/event.pb.h"
 #include "genesis/training/v1/job.pb.h"
+#include "server/store/event_reads.h"
 #include "server/store/reader_pool.h"
 #include "server/store/sqlite.h"
 
@@ -52,8 +53,9 @@ class JobStore {
   // Removes the job with its events and log lines; its checkpoint records only if
   // `with_checkpoints`. Deletions of earlier jobs of this ID remain.
   absl::Status RemoveJob(const std::string& id, bool with_checkpoints);
-  // Returns the event's sequence number, which is larger than all previous ones.
-  absl::StatusOr<int64_t> AddEvent(const training::v1::JobEvent& event);
+  // Returns the event's sequence number, which is larger than all previous ones. `labels`: those of
+  // its job after the event.
+  absl::StatusOr<int64_t> AddEvent(const training::v1::JobEvent& event, const Labels& labels = {});
   // Removes all events of the job and kind except the newest 1000, or for deletions, of any job,
   // except the newest 10,000. Records in dropped_events that some are missing.
   absl::Status PruneEvents(const std::string& job_id, const std::string& kind);
@@ -66,6 +68,7 @@ class JobStore {
     std::string id;
     training::v1::JobState state;
     std::string owner;
+    Labels labels;
   };
   // Removes finished jobs with their events but not their checkpoints: the `most`
   // that ended first, and all that ended before `ended_before` (seconds since 1970),

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/text/enum_names.h"
+#include "base/text/json.h"
 #include "base/text/message_text.h"
 #include "config/job/final_state.h"
 #include "server/store/event_reads.h"
@@ -121,6 +122,23 @@ CREATE TABLE webhook_deliveries(
 CREATE INDEX webhook_deliveries_pending
   ON webhook_deliveries(endpoint, job_id, sequence, create_time) WHERE next_attempt IS NOT NULL;
 CREATE INDEX webhook_deliveries_dead ON webhook_deliveries(number) WHERE next_attempt IS NULL;
+)sql";
+
+constexpr char kSchema6[] = R"sql(
+ALTER TABLE events ADD COLUMN labels TEXT NOT NULL DEFAULT '{}';
+UPDATE events SET labels = (
+  SELECT json_group_object(l.key, l.value)
+  FROM jobs j JOIN job_labels l ON l.ordinal = j.ordinal WHERE j.id = events.job_id
+) WHERE job_id IN (SELECT j.id FROM jobs j JOIN job_labels l ON l.ordinal = j.ordinal);
+ALTER TABLE dropped_events RENAME TO dropped_events_of_schema_5;
+CREATE TABLE dropped_events(
+  job_id TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  sequence INTEGER NOT NULL,
+  PRIMARY KEY(job_id, kind)
+) STRICT, WITHOUT ROWID;
+INSERT INTO dropped_events SELECT job_id, '', sequence FROM dropped_events_of_schema_5;
+DROP TABLE dropped_events_of_schema_5;
 )sql";
 
 // Created after the rows have their kinds.
@@ -237,7 +255,8 @@ absl::Status MakeSchema(Database& database, int64_t version) {
   if (version == 1) return database.Execute(kSchema1);
   if (version == 2) return database.Execute(kSchema2);
   if (version == 3) return MakeSchema3(database);
-  return version == 4 ? MakeSchema4(database) : database.Execute(kSchema5);
+  if (version == 4) return MakeSchema4(database);
+  return database.Execute(version == 5 ? kSchema5 : kSchema6);
 }
 
 // Protobuf serializes strings that are not UTF-8 but refuses to parse them, so the bytes are
@@ -249,6 +268,12 @@ std::string ReadableBytes(const Message& message) {
   Message readable = message;
   BoundTexts(readable);
   return readable.SerializeAsString();
+}
+
+std::string LabelsJson(const Labels& labels) {
+  Json json = Json::object();
+  for (const auto& [key, value] : labels) json[key] = value;
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 absl::Status WriteLabels(Database& database, int64_t ordinal, const Job& job) {
@@ -339,11 +364,13 @@ absl::Status WriteJobRows(Database& database, int64_t ordinal, const Job& job) {
   return status.ok() ? WriteLabels(database, ordinal, job) : status;
 }
 
-absl::StatusOr<int64_t> WriteEventRow(Database& database, const JobEvent& event) {
+absl::StatusOr<int64_t> WriteEventRow(Database& database, const JobEvent& event,
+                                      const Labels& labels) {
   JobEvent stored = event;
   stored.clear_sequence();
   absl::StatusOr<Statement> add = database.Prepare(
-      "INSERT INTO events(job_id, time, event, kind, owner, state) VALUES(?1, ?2, ?3, ?4, ?5, ?6)");
+      "INSERT INTO events(job_id, time, event, kind, owner, state, labels) "
+      "VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)");
   if (!add.ok()) return add.status();
   absl::Status status = add->Bind(1, event.job_id())
                             .Bind(2, TimeUtil::ToString(event.time()))
@@ -351,6 +378,7 @@ absl::StatusOr<int64_t> WriteEventRow(Database& database, const JobEvent& event)
                             .Bind(4, EventKind(event))
                             .Bind(5, event.owner())
                             .Bind(6, ShortEnumName(event.state()))
+                            .Bind(7, LabelsJson(labels))
                             .Run();
   if (!status.ok()) return status;
   return database.LastInsertId();

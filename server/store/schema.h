@@ -6,23 +6,23 @@
 #include "absl/status/statusor.h"
 #include "genesis/training/v1/event.pb.h"
 #include "genesis/training/v1/job.pb.h"
+#include "server/store/event_reads.h"
 #include "server/store/sqlite.h"
 
 namespace genesis {
 
-// Schema 5 of jobs.db (PRAGMA user_version), readable with the sqlite3 shell:
+// Schema 6 of jobs.db (PRAGMA user_version), readable with the sqlite3 shell:
 //   jobs(ordinal, id, state, reason, owner, priority, request_id, create_time, end_time)
 //     ordinal: order of acceptance; reason: truncated; request_id: NULL if not given; end_time:
 //     seconds since 1970, NULL until the job has ended. Rows are small, so that filters read
 //     little.
 //   job_records(ordinal, job)  a serialized training.v1.Job, from which `jobs` is derived
 //   job_labels(ordinal, key, value)
-//   events(sequence, job_id, time, event, kind, owner, state)  event is a serialized JobEvent
-//   without
-//     its sequence; kind: name of its field, such as state_changed; state: that after the event
-//   dropped_events(job_id, sequence)  the newest event of the job that was dropped because the job
-//   had
-//     too many; job_id is empty for deletions
+//   events(sequence, job_id, time, event, kind, owner, state, labels)
+//     event: a serialized JobEvent without its sequence; kind: name of its field, such as
+//     state_changed; state, labels: those of the job after the event, labels as a JSON object
+//   dropped_events(job_id, kind, sequence)  the newest event of this kind that was dropped because
+//     the job had too many; job_id is empty for deletions, kind for all kinds
 //   log_lines(number, job_id, time, line)
 //   webhook_endpoints(name, cursor)  all events up to `cursor` were examined for the endpoint
 //   webhook_deliveries(number, endpoint, sequence, job_id, create_time, attempts, next_attempt,
@@ -30,7 +30,7 @@ namespace genesis {
 //   checkpoints(id, job_id, step, path, checkpoint)  checkpoint is a serialized Checkpoint
 //   baselines(workload, job_id, time, curve)  curve is a serialized LossCurve of an FP32 job
 //   facts(key, value)  other state, one value each
-inline constexpr int64_t kSchemaVersion = 5;
+inline constexpr int64_t kSchemaVersion = 6;
 
 absl::StatusOr<int64_t> ReadSchemaVersion(Database& database);
 
@@ -41,8 +41,9 @@ absl::Status BringUpSchema(Database& database);
 // Inserts or replaces the job's rows with this ordinal. Call between Begin and Commit.
 absl::Status WriteJobRows(Database& database, int64_t ordinal, const training::v1::Job& job);
 
-// Inserts an event and returns its sequence number.
-absl::StatusOr<int64_t> WriteEventRow(Database& database, const training::v1::JobEvent& event);
+// Inserts an event of a job with these labels and returns its sequence number.
+absl::StatusOr<int64_t> WriteEventRow(Database& database, const training::v1::JobEvent& event,
+                                      const Labels& labels);
 
 // Inserts the line of a log event.
 absl::Status WriteLogLineRow(Database& database, const training::v1::JobEvent& line);

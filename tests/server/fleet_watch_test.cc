@@ -146,9 +146,9 @@ TEST_F(FleetWatchTest, FiltersChooseJobsKindsAndStates) {
         event.set_owner(job.owner());
         event.set_state(state);
         event.mutable_state_changed()->set_to(state);
-        ASSERT_TRUE(store->AddEvent(event).ok());
+        ASSERT_TRUE(store->AddEvent(event, job.labels()).ok());
       }
-      ASSERT_TRUE(store->AddEvent(TextEvent(job.id(), "text")).ok());
+      ASSERT_TRUE(store->AddEvent(TextEvent(job.id(), "text"), job.labels()).ok());
     }
     ASSERT_TRUE(store->Commit().ok());
   });
@@ -189,9 +189,30 @@ TEST_F(FleetWatchTest, FiltersChooseJobsKindsAndStates) {
 
 // Events in memory and in the store are chosen by two pieces of code.
 TEST_F(FleetWatchTest, EventsInMemoryAndInTheStoreMatchAlike) {
-  for (int i = 0; i < 6; ++i) ASSERT_TRUE(Train(absl::StrCat("ok-", i)).ok());
+  JobSpec red = MakeSpec();
+  (*red.mutable_scheduling()->mutable_labels())["team"] = "red";
+  for (int i = 0; i < 6; ++i)
+    ASSERT_TRUE(Train(absl::StrCat("ok-", i), i < 3 ? red : MakeSpec()).ok());
   WatchEnds({}, 6);
-  std::vector<training::v1::EventFilter> filters(6);
+  // Labels are those after the event, also if they change later or the job is deleted.
+  grpc::ClientContext update_context;
+  training::v1::UpdateJobRequest update;
+  update.set_job_id("ok-0");
+  update.mutable_update_mask()->add_paths("labels");
+  (*update.mutable_labels())["team"] = "\"blue\"\n";
+  training::v1::UpdateJobResponse updated;
+  ASSERT_TRUE(stub_->UpdateJob(&update_context, update, &updated).ok());
+  grpc::ClientContext delete_context;
+  training::v1::DeleteJobRequest request;
+  request.set_job_id("ok-1");
+  request.set_delete_checkpoints(true);
+  training::v1::DeleteJobResponse deleted;
+  ASSERT_TRUE(stub_->DeleteJob(&delete_context, request, &deleted).ok());
+  std::vector<training::v1::EventFilter> filters(9);
+  (*filters[6].mutable_labels())["team"] = "red";
+  (*filters[7].mutable_labels())["team"] = "\"blue\"\n";
+  (*filters[8].mutable_labels())["team"] = "red";
+  filters[8].add_kinds("deleted");
   filters[1].add_kinds("state_changed");
   filters[2].add_kinds("checkpoint_written");
   filters[3].add_states(JOB_STATE_RUNNING);
@@ -395,7 +416,7 @@ TEST(EventWatchesTest, TheWaitsOfOneCallerAreBounded) {
   EventWatches watches(&log, nullptr);
   int answered = 0;
   const auto wait = [&](const std::string& caller) {
-    return watches.Wait(caller, absl::Hours(1), [&](bool last) {
+    return watches.Wait({.name = caller}, absl::Hours(1), [&](bool last) {
       answered += last ? 1 : 0;
       return last;
     });
@@ -409,6 +430,30 @@ TEST(EventWatchesTest, TheWaitsOfOneCallerAreBounded) {
   EXPECT_EQ(answered, 513);
   EXPECT_TRUE(wait("ann").ok()) << "answered at once";
   EXPECT_EQ(answered, 514);
+}
+
+TEST(EventWatchesTest, AWaitEndsWhenItsCallerIsGone) {
+  EventLog log;
+  const JobView view(nullptr);
+  EventWatches watches(&log, &view);
+  std::atomic<bool> gone = false;
+  std::atomic<int> answered = 0;
+  const auto answer = [&](bool last) {
+    answered += last ? 1 : 0;
+    return last;
+  };
+  Caller ann{.name = "ann"};
+  ann.is_gone = [&] { return gone.load(); };
+  for (int i = 0; i < 512; ++i) ASSERT_TRUE(watches.Wait(ann, absl::Hours(1), answer).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(watches.Wait(ann, absl::Hours(1), answer)));
+  EXPECT_EQ(answered, 0);
+  gone = true;
+  while (answered < 512) {
+    watches.Tend();
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  EXPECT_TRUE(watches.Wait({.name = "ann"}, absl::Hours(1), answer).ok()) << "its places are free";
+  watches.Stop();
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ class SchemaTest : public testing::Test {
     const auto store = JobStore::Open(temp_.path());
     ASSERT_TRUE(store.ok()) << store.status();
     Database& database = (*store)->database();
-    EXPECT_EQ(*ReadSchemaVersion(database), 5);
+    EXPECT_EQ(*ReadSchemaVersion(database), 6);
     const auto open = *ReadOpenJobs(database);
     ASSERT_EQ(open.size(), 1U);
     EXPECT_EQ(open[0].job.id(), "queued");
@@ -139,9 +139,12 @@ TEST_F(SchemaTest, EventsOfTheThirdSchemaGetTheirKindsAndLogLinesATable) {
                               "DROP INDEX events_by_kind; DROP INDEX events_of_deletions;"
                               "ALTER TABLE events DROP COLUMN kind;"
                               "ALTER TABLE events DROP COLUMN owner;"
+                              "ALTER TABLE events DROP COLUMN labels;"
                               "ALTER TABLE events DROP COLUMN state; PRAGMA user_version = 3")
                     .ok());
-    ASSERT_TRUE(WriteJobRows(*database, 1, MakeJob("a", training::v1::JOB_STATE_FAILED)).ok());
+    Job job = MakeJob("a", training::v1::JOB_STATE_FAILED);
+    (*job.mutable_labels())["team"] = "red";
+    ASSERT_TRUE(WriteJobRows(*database, 1, job).ok());
     std::vector<training::v1::JobEvent> events(4);
     events[0].mutable_state_changed()->set_to(training::v1::JOB_STATE_QUEUED);
     events[1].set_updated("labels");
@@ -156,7 +159,7 @@ TEST_F(SchemaTest, EventsOfTheThirdSchemaGetTheirKindsAndLogLinesATable) {
   }
   const auto store = *JobStore::Open(temp_.path());
   Database& database = store->database();
-  EXPECT_EQ(*ReadSchemaVersion(database), 5);
+  EXPECT_EQ(*ReadSchemaVersion(database), 6);
   EXPECT_EQ(*ReadLastSequence(database), 4) << "a number is never given twice";
   const std::vector<training::v1::JobEvent> events = ReadEvents(database, {}, 0, 10)->events;
   ASSERT_EQ(events.size(), 3U);
@@ -166,6 +169,7 @@ TEST_F(SchemaTest, EventsOfTheThirdSchemaGetTheirKindsAndLogLinesATable) {
   EXPECT_EQ(events[1].state(), training::v1::JOB_STATE_QUEUED);
   EXPECT_EQ(events[2].state(), training::v1::JOB_STATE_FAILED);
   EXPECT_EQ(ReadEvents(database, {.kinds = {"updated"}}, 0, 10)->events.size(), 1U);
+  EXPECT_EQ(ReadEvents(database, {.labels = {{"team", "red"}}}, 0, 10)->events.size(), 3U);
   const std::vector<training::v1::JobEvent> lines = *ReadLogLines(database, "a");
   ASSERT_EQ(lines.size(), 1U);
   EXPECT_EQ(lines[0].log_line(), "the last words");
