@@ -3,15 +3,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "server/http/http_context.h"
 #include "tests/server/http_client.h"
 
@@ -239,6 +243,7 @@ TEST(HttpServer, HoldsNoSessionThatAsksAfterTheEnd) {
   class Session : public HttpSessionBase {
    public:
     void Close() override {}
+    void CheckClient() override {}
   };
   HttpContext context(HttpHandlers(), HttpLimits(), nullptr);
   auto before = std::make_shared<Session>();
@@ -248,6 +253,37 @@ TEST(HttpServer, HoldsNoSessionThatAsksAfterTheEnd) {
   context.Hold(after);
   EXPECT_EQ(before.use_count(), 1);
   EXPECT_EQ(after.use_count(), 1);
+}
+
+// A pipelined request, which is not read yet, does not hide the end of the connection.
+TEST(HttpServer, AHandlerThatWaitsLearnsThatItsClientIsGone) {
+  absl::Mutex mutex;
+  std::shared_ptr<const std::atomic<bool>> gone;
+  HttpHandlers handlers;
+  handlers.handle = [&](const HttpRequest& request, const Respond&) {
+    absl::MutexLock lock(&mutex);
+    gone = request.client_gone;
+  };
+  auto server = HttpServer::Start("127.0.0.1:0", handlers);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto asks = [&] {
+    absl::MutexLock lock(&mutex);
+    mutex.Await(absl::Condition(
+        +[](decltype(gone)* seen) { return *seen != nullptr; }, &gone));
+    return std::exchange(gone, nullptr);
+  };
+  const HttpClient stays((*server)->port());
+  stays.Send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+  const auto staying = asks();
+  std::shared_ptr<const std::atomic<bool>> left;
+  {
+    const HttpClient leaves((*server)->port());
+    leaves.Send("GET / HTTP/1.1\r\nHost: test\r\n\r\nGET /next HTTP/1.1\r\nHost: test\r\n\r\n");
+    left = asks();
+    EXPECT_FALSE(*left);
+  }
+  while (!*left) absl::SleepFor(absl::Milliseconds(20));
+  EXPECT_FALSE(*staying);
 }
 
 TEST(HttpServer, StopsWhileRequestsArrive) {
