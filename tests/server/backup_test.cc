@@ -31,6 +31,7 @@ TEST(Backup, HoldsWhatWasCommittedWhileTheWriterWrites) {
   ASSERT_TRUE(backup.ok()) << backup.status();
   ASSERT_TRUE(store->Commit().ok());
   EXPECT_EQ(backup->size_bytes(), std::filesystem::file_size(backup->path()));
+  EXPECT_EQ(Files(temp.path() + "/backups").size(), 1U) << "one file is all";
 
   TempDir restored;
   std::filesystem::copy_file(backup->path(), restored.path() + "/jobs.db");
@@ -38,7 +39,6 @@ TEST(Backup, HoldsWhatWasCommittedWhileTheWriterWrites) {
   ASSERT_TRUE(copy.ok()) << copy.status();
   EXPECT_TRUE(ReadJob((*copy)->database(), "kept")->has_value());
   EXPECT_EQ(*ReadJob((*copy)->database(), "not-yet"), std::nullopt);
-  EXPECT_EQ(Files(restored.path()), std::vector<std::string>{"jobs.db"}) << "one file is all";
 }
 
 TEST(Backup, ARestoredStoreGivesNoNumberOfAnEventTwice) {

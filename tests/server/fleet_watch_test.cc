@@ -194,7 +194,7 @@ TEST_F(FleetWatchTest, EventsInMemoryAndInTheStoreMatchAlike) {
   for (int i = 0; i < 6; ++i)
     ASSERT_TRUE(Train(absl::StrCat("ok-", i), i < 3 ? red : MakeSpec()).ok());
   WatchEnds({}, 6);
-  // Labels are those after the event, also if they change later or the job is deleted.
+  // Labels are those after the event, also if they change later.
   grpc::ClientContext update_context;
   training::v1::UpdateJobRequest update;
   update.set_job_id("ok-0");
@@ -202,17 +202,9 @@ TEST_F(FleetWatchTest, EventsInMemoryAndInTheStoreMatchAlike) {
   (*update.mutable_labels())["team"] = "\"blue\"\n";
   training::v1::UpdateJobResponse updated;
   ASSERT_TRUE(stub_->UpdateJob(&update_context, update, &updated).ok());
-  grpc::ClientContext delete_context;
-  training::v1::DeleteJobRequest request;
-  request.set_job_id("ok-1");
-  request.set_delete_checkpoints(true);
-  training::v1::DeleteJobResponse deleted;
-  ASSERT_TRUE(stub_->DeleteJob(&delete_context, request, &deleted).ok());
-  std::vector<training::v1::EventFilter> filters(9);
+  std::vector<training::v1::EventFilter> filters(8);
   (*filters[6].mutable_labels())["team"] = "red";
   (*filters[7].mutable_labels())["team"] = "\"blue\"\n";
-  (*filters[8].mutable_labels())["team"] = "red";
-  filters[8].add_kinds("deleted");
   filters[1].add_kinds("state_changed");
   filters[2].add_kinds("checkpoint_written");
   filters[3].add_states(JOB_STATE_RUNNING);
@@ -272,7 +264,9 @@ TEST_F(FleetWatchTest, DroppedEventsAreAnErrorUnlessTheCallerAcceptsThem) {
 }
 
 TEST_F(FleetWatchTest, ADeletedJobLeavesOneEvent) {
-  ASSERT_TRUE(Train("ok-1").ok());
+  JobSpec red = MakeSpec();
+  (*red.mutable_scheduling()->mutable_labels())["team"] = "red";
+  ASSERT_TRUE(Train("ok-1", red).ok());
   WatchToEnd("ok-1");
   grpc::ClientContext context;
   training::v1::DeleteJobRequest request;
@@ -286,7 +280,12 @@ TEST_F(FleetWatchTest, ADeletedJobLeavesOneEvent) {
   EXPECT_FALSE(events.back().deleted().by_retention());
   EXPECT_EQ(events.back().job_id(), "ok-1");
   EXPECT_EQ(events.back().state(), JOB_STATE_SUCCEEDED);
+  ListEventsRequest of_label;
+  (*of_label.mutable_filter()->mutable_labels())["team"] = "red";
+  of_label.mutable_filter()->add_kinds("deleted");
+  EXPECT_EQ(List(of_label).size(), 1U);
   Restart([] {});
+  EXPECT_EQ(List(of_label).size(), 1U);
   const std::vector<JobEvent> stored = List({});
   ASSERT_EQ(stored.size(), 1U);
   EXPECT_EQ(stored[0].sequence(), events.back().sequence());
@@ -411,12 +410,18 @@ TEST_F(FleetWatchTest, TheWatchesOfOneCallerAreBounded) {
   }
 }
 
+Caller CallerNamed(const std::string& name) {
+  Caller caller;
+  caller.name = name;
+  return caller;
+}
+
 TEST(EventWatchesTest, TheWaitsOfOneCallerAreBounded) {
   EventLog log;
   EventWatches watches(&log, nullptr);
   int answered = 0;
   const auto wait = [&](const std::string& caller) {
-    return watches.Wait({.name = caller}, absl::Hours(1), [&](bool last) {
+    return watches.Wait(CallerNamed(caller), absl::Hours(1), [&](bool last) {
       answered += last ? 1 : 0;
       return last;
     });
@@ -442,7 +447,7 @@ TEST(EventWatchesTest, AWaitEndsWhenItsCallerIsGone) {
     answered += last ? 1 : 0;
     return last;
   };
-  Caller ann{.name = "ann"};
+  Caller ann = CallerNamed("ann");
   ann.is_gone = [&] { return gone.load(); };
   for (int i = 0; i < 512; ++i) ASSERT_TRUE(watches.Wait(ann, absl::Hours(1), answer).ok());
   EXPECT_TRUE(absl::IsResourceExhausted(watches.Wait(ann, absl::Hours(1), answer)));
@@ -452,7 +457,8 @@ TEST(EventWatchesTest, AWaitEndsWhenItsCallerIsGone) {
     watches.Tend();
     absl::SleepFor(absl::Milliseconds(20));
   }
-  EXPECT_TRUE(watches.Wait({.name = "ann"}, absl::Hours(1), answer).ok()) << "its places are free";
+  EXPECT_TRUE(watches.Wait(CallerNamed("ann"), absl::Hours(1), answer).ok())
+      << "its places are free";
   watches.Stop();
 }
 

@@ -327,7 +327,7 @@ TEST(JobStoreRefusal, OfADamagedPage) {
   FillWithEnded(temp.path(), 200);
   {
     std::fstream file(temp.path() + "/jobs.db", std::ios::in | std::ios::out | std::ios::binary);
-    for (int page = 20; page < 40; ++page) {
+    for (int page = 60; page < 80; ++page) {
       file.seekp(page * 4096);
       file << std::string(64, '\x7f');
     }
