@@ -15,11 +15,17 @@ google::protobuf::Timestamp TimestampNow() {
 }
 
 google::protobuf::Timestamp ToTimestamp(absl::Time time) {
-  return TimeUtil::NanosecondsToTimestamp(absl::ToUnixNanos(time));
+  google::protobuf::Timestamp timestamp;
+  const int64_t seconds = absl::ToUnixSeconds(time);
+  timestamp.set_seconds(seconds);
+  timestamp.set_nanos(
+      static_cast<int32_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(seconds))));
+  return timestamp;
 }
 
 absl::Time FromTimestamp(const google::protobuf::Timestamp& time) {
-  return absl::FromUnixNanos(TimeUtil::TimestampToNanoseconds(time));
+  // Nanoseconds since 1970 fit into 64 bits only until 2262.
+  return absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos());
 }
 
 double SecondsBetween(const google::protobuf::Timestamp& begin,

@@ -25,9 +25,14 @@ const OptionRow* FindIn(const std::vector<OptionRow>& options, const std::string
   return nullptr;
 }
 
-// Searches the options of all commands, because options may precede the command.
-const OptionRow* FindOption(const std::string& flag) {
+// Searches the options of `command` first, then those of all commands, because options may precede
+// the command.
+const OptionRow* FindOption(const std::string& flag, const std::string& command_name) {
   if (const OptionRow* option = FindIn(GlobalOptions(), flag)) return option;
+  const CommandRow* named = FindCommand(command_name);
+  if (const OptionRow* option = named != nullptr ? FindIn(named->options, flag) : nullptr) {
+    return option;
+  }
   for (const CommandRow& command : CommandTable()) {
     if (const OptionRow* option = FindIn(command.options, flag)) return option;
   }
@@ -71,7 +76,7 @@ void Split(const std::vector<std::string>& args, Arguments& result) {
     }
     const size_t equals = word.find('=');
     const std::string flag = word.substr(0, equals);
-    const OptionRow* option = FindOption(flag);
+    const OptionRow* option = FindOption(flag, result.command);
     const bool has_value = equals != std::string::npos;
     if (option == nullptr) {
       result.errors.push_back(UnknownOption(flag));

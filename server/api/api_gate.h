@@ -76,7 +76,7 @@ class ApiCall {
     admission_ = gate->Admit(method, credentials, &caller_);
     if (admission_.ok()) admission_ = gate->Count(caller_);
     caller_.traceparent = credentials.traceparent;
-    caller_.is_gone = credentials.is_gone;
+    caller_.check = [call = *this] { return call.StillWanted(); };
   }
 
   // OK if the caller may make the call; otherwise the status with which the call must end.
@@ -94,6 +94,14 @@ class ApiCall {
     absl::Status admitted = gate_->Admit(*method_, credentials_, &unused);
     if (admitted.ok()) *generation_ = now;
     return admitted;
+  }
+
+  // Same, and CANCELLED once nobody will read the response.
+  absl::Status StillWanted() const {
+    if (credentials_.is_gone != nullptr && credentials_.is_gone()) {
+      return absl::CancelledError("the caller is gone");
+    }
+    return StillAdmitted();
   }
 
   // Called once, when the call has ended.

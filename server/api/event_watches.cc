@@ -18,13 +18,12 @@ constexpr int kMaxWaitsOfCaller = 512;
 class EventWatches::Waiting final : public EventWatcher,
                                     public std::enable_shared_from_this<Waiting> {
  public:
-  Waiting(EventWatches* watches, const Caller& caller, absl::Duration timeout,
-          std::function<bool(bool last)> try_answer)
+  Waiting(EventWatches* watches, const Caller& caller, absl::Duration timeout, Answer answer)
       : watches_(watches),
         caller_(caller.name),
-        is_gone_(caller.is_gone),
+        check_(caller.check),
         deadline_(SteadyNow() + timeout),
-        try_answer_(std::move(try_answer)) {}
+        answer_(std::move(answer)) {}
 
   void Begin() {
     {
@@ -45,8 +44,7 @@ class EventWatches::Waiting final : public EventWatcher,
     {
       absl::MutexLock lock(&mutex_);
       if (self_ == nullptr) return;
-      const bool last = stopping || SteadyNow() >= deadline_ || (is_gone_ != nullptr && is_gone_());
-      if (!(try_answer_(last) || last)) return;
+      if (!HasAnswered(stopping)) return;
       self = std::move(self_);
       self_ = nullptr;
     }
@@ -57,12 +55,22 @@ class EventWatches::Waiting final : public EventWatcher,
     if (--of_caller->second == 0) watches_->waits_of_.erase(of_caller);
   }
 
+  bool HasAnswered(bool stopping) {
+    const absl::Status wanted = check_ != nullptr ? check_() : absl::OkStatus();
+    if (!wanted.ok()) {
+      answer_.refuse(wanted);
+      return true;
+    }
+    const bool last = stopping || SteadyNow() >= deadline_;
+    return answer_.attempt(last) || last;
+  }
+
   EventWatches* const watches_;
   const std::string caller_;
-  const std::function<bool()> is_gone_;
+  const std::function<absl::Status()> check_;
   const absl::Time deadline_;
   absl::Mutex mutex_;  // Held while it answers, so that it answers once.
-  const std::function<bool(bool last)> try_answer_;
+  const Answer answer_;
   std::shared_ptr<Waiting> self_
       ABSL_GUARDED_BY(mutex_);  // Null before Begin and after the answer.
 };
@@ -73,8 +81,7 @@ EventWatches::EventWatches(EventLog* log, const JobView* view) : log_(log), view
 
 EventWatches::~EventWatches() { log_->Listen(nullptr); }
 
-absl::Status EventWatches::Wait(const Caller& caller, absl::Duration timeout,
-                                std::function<bool(bool last)> try_answer) {
+absl::Status EventWatches::Wait(const Caller& caller, absl::Duration timeout, Answer answer) {
   {
     absl::MutexLock lock(&mutex_);
     int& of_caller = waits_of_[caller.name];
@@ -87,7 +94,7 @@ absl::Status EventWatches::Wait(const Caller& caller, absl::Duration timeout,
     ++of_caller;
     ++waits_;
   }
-  std::make_shared<Waiting>(this, caller, timeout, std::move(try_answer))->Begin();
+  std::make_shared<Waiting>(this, caller, timeout, std::move(answer))->Begin();
   return absl::OkStatus();
 }
 

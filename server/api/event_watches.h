@@ -40,11 +40,17 @@ class EventWatches {
   EventWatches(EventLog* log, const JobView* view);
   ~EventWatches();
 
-  // Calls `try_answer` now, after new events and once a second, until it returns true. `last` is
-  // true when `timeout` is over, the caller is gone or the daemon stops; it must then answer.
-  // RESOURCE_EXHAUSTED if the caller or all callers have too many open waits.
-  absl::Status Wait(const Caller& caller, absl::Duration timeout,
-                    std::function<bool(bool last)> try_answer);
+  // An answer to a wait. Returns true once it has answered.
+  struct Answer {
+    // Called after new events and once a second. `last` is true when the timeout is over or the
+    // daemon stops; it must then answer.
+    std::function<bool(bool last)> attempt;
+    // Called instead when Caller::check fails.
+    std::function<void(const absl::Status&)> refuse;
+  };
+  // Calls `answer` now and later until it has answered. RESOURCE_EXHAUSTED if the caller or all
+  // callers have too many open waits.
+  absl::Status Wait(const Caller& caller, absl::Duration timeout, Answer answer);
 
   // Calls the watcher from now on. After Stop, its OnStop is called at once.
   void Add(const std::shared_ptr<EventWatcher>& watcher);

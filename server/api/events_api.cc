@@ -78,7 +78,7 @@ void TrainingApi::ListEvents(const Caller& caller, const ListEventsRequest& requ
     return true;
   };
   if (answer(*wait == absl::ZeroDuration())) return;
-  const absl::Status waiting = parts_.watches->Wait(caller, *wait, answer);
+  const absl::Status waiting = parts_.watches->Wait(caller, *wait, {answer, callback});
   if (!waiting.ok()) callback(waiting);
 }
 

@@ -95,7 +95,7 @@ void TrainingApi::GetJob(const Caller& caller, const training::v1::GetJobRequest
   // The caller does not wait for a job that does not exist.
   const bool exists = parts_.jobs->queries().Get(caller, request.job_id()).ok();
   if (answer(!exists || *wait == absl::ZeroDuration())) return;
-  const absl::Status waiting = parts_.watches->Wait(caller, *wait, answer);
+  const absl::Status waiting = parts_.watches->Wait(caller, *wait, {answer, callback});
   if (!waiting.ok()) callback(waiting);
 }
 

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "base/text/json.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
@@ -32,21 +32,10 @@ absl::StatusOr<int> OpenFile(const std::string& path) {
                                                     "; choose another with --audit-file"));
 }
 
-// Returns `text` as a JSON string. Bytes outside ASCII become \u00XX, so that any input is valid.
+// Returns `text` as a JSON string. Bytes that are not UTF-8 become U+FFFD.
 std::string Quoted(const std::string& text) {
-  std::string quoted = "\"";
-  for (const char c : text.substr(0, kLongestValue)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      quoted += '\\';
-      quoted += c;
-    } else if (byte < 0x20 || byte >= 0x7F) {
-      absl::StrAppendFormat(&quoted, "\\u%04x", byte);
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + "\"";
+  return Json(text.substr(0, kLongestValue))
+      .dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
 }
 
 std::string LineOf(const AuditEntry& entry, absl::Time now, int64_t suppressed) {

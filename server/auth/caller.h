@@ -20,9 +20,9 @@ struct Caller {
   absl::Time end = absl::InfiniteFuture();
   // Header of the call (W3C Trace Context); empty if missing. Not checked.
   std::string traceparent = {};
-  // Returns true once nobody will read the response. Called only before the call has ended; null if
-  // the transport cannot tell.
-  std::function<bool()> is_gone = nullptr;
+  // Returns OK while the caller waits for the response and may have it. Called only before the call
+  // has ended; null for a caller that does not wait.
+  std::function<absl::Status()> check = nullptr;
 };
 
 // The credentials of one call.
@@ -30,9 +30,11 @@ struct Credentials {
   std::string authorization;  // Value of the header: "Bearer <token>"; empty if missing.
   std::string certificate;    // Name from a verified client certificate.
   std::string peer;
-  absl::Status certificate_fault = {};      // Why a verified certificate names no caller.
-  std::string traceparent = {};             // Header of the call.
-  std::function<bool()> is_gone = nullptr;  // Caller::is_gone.
+  absl::Status certificate_fault = {};  // Why a verified certificate names no caller.
+  std::string traceparent = {};         // Header of the call.
+  // Returns true once nobody will read the response. Called only before the call has ended; null if
+  // the transport cannot tell.
+  std::function<bool()> is_gone = nullptr;
 };
 
 // An interface that identifies callers. Thread-safe.

@@ -35,7 +35,8 @@ absl::StatusOr<absl::Time> TimeOf(const Json& claims, const char* name, absl::Ti
   if (found == claims.end()) return fallback;
   if (!found->is_number_unsigned() || found->get<uint64_t>() > kMaxSeconds) {
     return InvalidJwt(
-        absl::StrCat("has an unusable ", name, "; accepted: a whole number of seconds since 1970"));
+        absl::StrCat("has an unusable ", name,
+                     "; accepted: a whole number of seconds since 1970, before the year 10000"));
   }
   return absl::FromUnixSeconds(static_cast<int64_t>(found->get<uint64_t>()));
 }
@@ -73,7 +74,7 @@ bool LooksLikeJwt(absl::string_view token) {
 }
 
 absl::StatusOr<JwtVerifier> JwtVerifier::Load(const AuthSettings& settings) {
-  const absl::StatusOr<std::string> text = ReadSettingFile("auth.jwks_file", settings.jwks_file);
+  const absl::StatusOr<std::string> text = ReadTrustedFile("auth.jwks_file", settings.jwks_file);
   if (!text.ok()) return text.status();
   absl::StatusOr<JwkSet> keys = JwkSet::Parse(*text, settings.jwks_file);
   if (!keys.ok()) return keys.status();

@@ -12,6 +12,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/text/field_error.h"
 
 namespace genesis {
@@ -47,7 +48,10 @@ std::string AlgorithmOf(const Json& key) {
   std::string algorithm;
   if (type == "RSA") algorithm = "RS256";
   if (type == "EC" && TextOf(key, "crv") == "P-256") algorithm = "ES256";
-  const bool signs = !key.contains("use") || TextOf(key, "use") == "sig";
+  const auto operations = key.find("key_ops");
+  const bool verifies = operations == key.end() || std::find(operations->begin(), operations->end(),
+                                                             "verify") != operations->end();
+  const bool signs = (!key.contains("use") || TextOf(key, "use") == "sig") && verifies;
   const bool suits = !key.contains("alg") || TextOf(key, "alg") == algorithm;
   return signs && suits ? algorithm : "";
 }
@@ -59,6 +63,27 @@ int RsaBits(const Json& key) {
   if (first == modulus.size()) return 0;
   return static_cast<int>(8 * (modulus.size() - first)) -
          std::countl_zero(static_cast<unsigned char>(modulus[first]));
+}
+
+// Returns true if the last bit of a number is set.
+bool IsOdd(const Json& key, const char* name) {
+  std::string bytes;
+  return Decode(TextOf(key, name), &bytes) && !bytes.empty() &&
+         (static_cast<unsigned char>(bytes.back()) & 1U) != 0;
+}
+
+// Returns why an RSA key is not accepted; "" if it is. With the exponent 1, everybody can sign.
+std::string RsaFault(const Json& key) {
+  if (RsaBits(key) < kMinRsaBits) {
+    return absl::StrCat("has ", RsaBits(key), " bits; accepted: at least ", kMinRsaBits);
+  }
+  std::string exponent;
+  const bool decoded = Decode(TextOf(key, "e"), &exponent);
+  exponent.erase(0, std::min(exponent.find_first_not_of('\0'), exponent.size()));
+  if (!decoded || exponent.empty() || exponent == "\x01" || !IsOdd(key, "e") || !IsOdd(key, "n")) {
+    return "has an unusable e or n; accepted: odd numbers, e at least 3";
+  }
+  return "";
 }
 
 struct ReleaseJose {
@@ -109,9 +134,13 @@ absl::StatusOr<JwkSet> JwkSet::Parse(const std::string& text, const std::string&
     if (algorithm.empty()) continue;
     const std::string id = TextOf(each, "kid");
     const std::string place = absl::StrCat("the key ", QuoteValue(id));
-    if (algorithm == "RS256" && RsaBits(each) < kMinRsaBits) {
-      return InvalidSet(path, absl::StrCat(place, " has ", RsaBits(each),
-                                           " bits; accepted: at least ", kMinRsaBits));
+    if (each.contains("d")) {
+      return InvalidSet(path, absl::StrCat(place,
+                                           " is a private key; accepted: public keys; "
+                                           "replace it, because the issuer alone may have it"));
+    }
+    if (const std::string fault = algorithm == "RS256" ? RsaFault(each) : ""; !fault.empty()) {
+      return InvalidSet(path, absl::StrCat(place, " ", fault));
     }
     if (std::any_of(set.keys_.begin(), set.keys_.end(),
                     [&](const Key& key) { return key.id == id; })) {
@@ -159,7 +188,9 @@ absl::Status JwkSet::Verify(const std::string& token) const {
   if (header->contains("crit")) {
     return InvalidJwt("has a header crit; accepted: none, because no extension is known here");
   }
-  const std::string type = absl::AsciiStrToLower(TextOf(*header, "typ"));
+  // RFC 7515, 4.1.9: "application/" may be left out.
+  const std::string full_type = absl::AsciiStrToLower(TextOf(*header, "typ"));
+  const absl::string_view type = absl::StripPrefix(full_type, "application/");
   if (header->contains("typ") && type != "jwt" && type != "at+jwt") {
     return InvalidJwt("has another typ; accepted: JWT, at+jwt or none");
   }

@@ -16,8 +16,9 @@ namespace genesis {
 namespace {
 
 constexpr off_t kMaxBytes = off_t{1024} * 1024;
-// Mode bits that are refused: group write and any access for others. 0640 and 0600 are accepted.
-constexpr mode_t kTooWide = 0027;
+// Mode bits that are refused: write access of group and others, and for secrets any of others.
+constexpr mode_t kOthersWrite = 0022;
+constexpr mode_t kOthersUse = 0027;
 
 absl::Status OpenError(const std::string& place) {
   const int error = errno;
@@ -48,7 +49,7 @@ absl::StatusOr<std::string> ReadAll(int fd, const std::string& place) {
   }
 }
 
-absl::StatusOr<std::string> Read(const std::string& key, const std::string& path, bool secret) {
+absl::StatusOr<std::string> Read(const std::string& key, const std::string& path, mode_t too_wide) {
   const std::string place = absl::StrCat(key, ": ", path);
   // O_NONBLOCK, so that a pipe in place of the file cannot block.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -59,11 +60,13 @@ absl::StatusOr<std::string> Read(const std::string& key, const std::string& path
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(place, ": no regular file; check the path"));
   }
-  if (secret && (info.st_mode & kTooWide) != 0) {
+  if ((info.st_mode & too_wide) != 0) {
+    const bool secret = too_wide == kOthersUse;
     return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: has mode 0%o, so that others may read or change it; accepted: 0640 or narrower; run "
-        "chmod 0600 %s, and replace what it holds if it was read",
-        place, info.st_mode & 07777, path));
+        "%s: has mode 0%o, so that others may %s it; accepted: %s or narrower; run chmod %s %s, "
+        "and replace what it holds if it was %s",
+        place, info.st_mode & 07777, secret ? "read or change" : "change", secret ? "0640" : "0644",
+        secret ? "0600" : "0644", path, secret ? "read" : "changed"));
   }
   return ReadAll(fd, place);
 }
@@ -71,11 +74,15 @@ absl::StatusOr<std::string> Read(const std::string& key, const std::string& path
 }  // namespace
 
 absl::StatusOr<std::string> ReadSettingFile(const std::string& key, const std::string& path) {
-  return Read(key, path, /*secret=*/false);
+  return Read(key, path, /*too_wide=*/0);
+}
+
+absl::StatusOr<std::string> ReadTrustedFile(const std::string& key, const std::string& path) {
+  return Read(key, path, kOthersWrite);
 }
 
 absl::StatusOr<std::string> ReadSecretFile(const std::string& key, const std::string& path) {
-  return Read(key, path, /*secret=*/true);
+  return Read(key, path, kOthersUse);
 }
 
 }  // namespace genesis

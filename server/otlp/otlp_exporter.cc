@@ -40,8 +40,9 @@ Json MakeResource() {
             OtlpAttribute("host.name", HostName())}}};
 }
 
+constexpr size_t kMaxReply = size_t{64} << 10U;
+
 size_t Discard(char*, size_t, size_t size, void* received) {
-  constexpr size_t kMaxReply = size_t{64} << 10U;
   auto& total = *static_cast<size_t*>(received);
   total += size;
   return total > kMaxReply ? CURL_WRITEFUNC_ERROR : size;
@@ -206,6 +207,14 @@ absl::Status OtlpExporter::Post(const std::string& path, const std::string& body
   set(CURLOPT_WRITEDATA, &received);
   const CURLcode code = curl_easy_perform(easy.get());
   const std::string where = absl::StrCat("the collector at ", url);
+  if (code == CURLE_ABORTED_BY_CALLBACK) {
+    return absl::UnavailableError(
+        absl::StrCat(where, " does not answer within ", absl::FormatDuration(kTimeout)));
+  }
+  if (code == CURLE_WRITE_ERROR) {
+    return absl::UnavailableError(
+        absl::StrCat(where, " sends an answer of more than ", kMaxReply, " bytes"));
+  }
   if (code != CURLE_OK) {
     return absl::UnavailableError(absl::StrCat(where, ": ", curl_easy_strerror(code)));
   }

@@ -27,6 +27,7 @@ constexpr int64_t kSuspectOpened = 200;
 constexpr int kMaxSocketsInOneReading = 500;
 // Delay after a flood, in which calls that were read before the connection was closed end.
 constexpr absl::Duration kTrimPause = absl::Seconds(1);
+constexpr absl::Duration kMaxTrimPause = absl::Minutes(2);
 
 // Parses a response of channelz. Returns an empty object if the entity no longer exists.
 Json Parse(char* answer) {
@@ -109,9 +110,12 @@ void ResetWatch::Loop() {
     const absl::Time now = SteadyNow();
     if (Suspects()) LookAtConnections(now);
     if (now >= trim_at_) {
-      trim_at_ = absl::InfiniteFuture();
-      // Small blocks of ended calls keep glibc from returning the memory between them.
+      // Small blocks of ended calls keep glibc from returning the memory between them. A busy
+      // processor may end the calls of a flood much later, so this is repeated more and more
+      // rarely.
       malloc_trim(0);
+      trim_pause_ *= 2;
+      trim_at_ = trim_pause_ > kMaxTrimPause ? absl::InfiniteFuture() : now + trim_pause_;
     }
     // With thousands of connections a check takes a while; spend at most half of the time on it.
     pause = std::max(kReadingPause, SteadyNow() - now);
@@ -155,7 +159,8 @@ void ResetWatch::LookAt(int64_t socket, absl::Time now) {
   const int64_t more = abandoned - connection.abandoned;
   connection.abandoned = std::max(connection.abandoned, abandoned);
   if (more <= 0 || !connection.budget.Spend(static_cast<double>(more), now)) return;
-  trim_at_ = now + kTrimPause;
+  trim_pause_ = kTrimPause;
+  trim_at_ = now + trim_pause_;
   const std::string name = Member(found, "ref").value("name", "");
   on_flood_(std::string(absl::StripPrefix(name, "chttp2 ")));
 }

@@ -71,8 +71,9 @@ class ResetWatch {
   std::map<int64_t, Calls> servers_;           // At the last check; keyed by channelz ID.
   std::map<int64_t, Connection> connections_;  // Keyed by channelz ID.
   int64_t looks_ = 0;
-  // When the memory that a flood has used is returned to the system.
+  // When the memory that a flood has used is returned to the system, and the pause before that.
   absl::Time trim_at_ = absl::InfiniteFuture();
+  absl::Duration trim_pause_ = absl::ZeroDuration();
   absl::Notification stopped_;
   std::thread thread_;
 };

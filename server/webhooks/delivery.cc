@@ -41,7 +41,7 @@ std::optional<absl::Time> NextAttempt(const StoredDelivery& delivery, absl::Time
   const absl::Duration delay =
       std::min(kFirstDelay * std::pow(2, std::min(delivery.attempts, 20)), kMaxDelay);
   const absl::Time next =
-      now + std::max(delay * (0.8 + 0.4 * random), std::min(retry_after, kMaxDelay));
+      now + std::max(delay * (0.8 + 0.4 * random), std::min(retry_after, kMaxAge));
   return next <= delivery.create_time + kMaxAge ? std::optional(next) : std::nullopt;
 }
 
@@ -123,9 +123,8 @@ WebhookAttempt Delivery::Finish(CURLcode code, absl::Time now, double random) co
   curl_easy_getinfo(easy_.get(), CURLINFO_RESPONSE_CODE, &status);
   curl_easy_getinfo(easy_.get(), CURLINFO_RETRY_AFTER, &retry_after);
   WebhookAttempt attempt{.number = delivery_.number};
-  // An endpoint that sends more than is read has accepted the event all the same.
-  const bool complete = code == CURLE_OK || response_bytes_ > kMaxResponse;
-  attempt.delivered = complete && status >= 200 && status < 300;
+  // The status accepts the event, whatever becomes of the body.
+  attempt.delivered = status >= 200 && status < 300;
   if (attempt.delivered) return attempt;
   attempt.error = ErrorText(code, status);
   if (status != kGone) {

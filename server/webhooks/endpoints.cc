@@ -89,7 +89,13 @@ class EntryReader {
       faults_.Add(entry_, at_, DescribeYaml(entry_), absl::StrCat("a group with ", kKeys));
       return endpoint;
     }
-    for (const auto& each : entry_) CheckKey(each.first);
+    std::set<std::string> given;
+    for (const auto& each : entry_) {
+      CheckKey(each.first);
+      if (each.first.IsScalar() && !given.insert(each.first.Scalar()).second) {
+        Fault(each.first, each.first.Scalar().c_str(), "given twice", "one value; keep one");
+      }
+    }
     ReadName(endpoint);
     if (const auto value = Node("allow_private")) {
       const std::optional<bool> allowed = ParseBool(value->IsScalar() ? value->Scalar() : "");

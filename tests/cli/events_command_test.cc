@@ -107,6 +107,17 @@ TEST_F(EventsCommandTest, PrintsPageByPageWhatTheFilterAsksFor) {
   EXPECT_TRUE(fake_.list.skip_dropped());
 }
 
+// In other commands -f names a file.
+TEST_F(EventsCommandTest, FollowsByItsShortOption) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"events", "-f"}, std::vector<std::string>{"events", "--follow"}}) {
+    const Arguments arguments =
+        ParseArguments(words, [](const std::string&) { return std::nullopt; });
+    EXPECT_THAT(arguments.errors, testing::IsEmpty());
+    EXPECT_TRUE(arguments.Has("follow"));
+  }
+}
+
 TEST_F(EventsCommandTest, FollowsAndSaysWhereToContinue) {
   EXPECT_EQ(Run({"events", "--follow", "--cursor=5", "--output=json"}), ExitCode::kUnavailable);
   EXPECT_EQ(fake_.watch.cursor(), 5);

@@ -119,6 +119,12 @@ class Jwt(test_security.SecurityTest):
         self.assertTrue(stays.is_active())
         stays.cancel()
 
+    def test_a_wait_ends_with_its_token(self):
+        daemon = self.start()
+        client = self.plain(daemon, self.issuer.token(-54, sub="ann", genesis_role="viewer"))
+        cursor = client.call("ListEvents").cursor
+        self.assertEqual(client.code("ListEvents", cursor=cursor, wait_seconds=300), "UNAUTHENTICATED")
+
     def test_a_weak_key_stops_the_start(self):
         secure.write_secret(self.keys, json.dumps({"keys": [{**self.issuer.jwk(), "n": base64url(b"\x80" + bytes(127))}]}))
         text = self.refused_start("--auth-jwks-file", self.keys, "--auth-jwt-issuer", ISSUER, "--auth-jwt-audience", "genesis")

@@ -73,6 +73,8 @@ TEST_F(AuditLogTest, WhatCallersChooseCannotBreakALine) {
   EXPECT_EQ(Field(lines[0], "caller"), "a");
   EXPECT_THAT(Field(lines[0], "subject"), testing::StartsWith("x\"}\n{\"caller\":\"root\\"));
   EXPECT_EQ(Field(lines[1], "subject").size(), 256u);
+  audit_->Write({"jwt:änn", "", "", "grpc", "GetJob", "", "OK"});
+  EXPECT_EQ(Field(Lines().back(), "caller"), "jwt:änn");
 }
 
 TEST_F(AuditLogTest, RefusalsBeyond100AMinuteAreCounted) {

@@ -421,10 +421,12 @@ TEST(EventWatchesTest, TheWaitsOfOneCallerAreBounded) {
   EventWatches watches(&log, nullptr);
   int answered = 0;
   const auto wait = [&](const std::string& caller) {
-    return watches.Wait(CallerNamed(caller), absl::Hours(1), [&](bool last) {
-      answered += last ? 1 : 0;
-      return last;
-    });
+    return watches.Wait(CallerNamed(caller), absl::Hours(1),
+                        {[&](bool last) {
+                           answered += last ? 1 : 0;
+                           return last;
+                         },
+                         nullptr});
   };
   for (int i = 0; i < 512; ++i) ASSERT_TRUE(wait("ann").ok());
   const absl::Status refused = wait("ann");
@@ -437,29 +439,34 @@ TEST(EventWatchesTest, TheWaitsOfOneCallerAreBounded) {
   EXPECT_EQ(answered, 514);
 }
 
-TEST(EventWatchesTest, AWaitEndsWhenItsCallerIsGone) {
+// The caller's connection has ended, or its token was revoked.
+TEST(EventWatchesTest, AWaitEndsWhenItsCallIsNoLongerWanted) {
   EventLog log;
   const JobView view(nullptr);
   EventWatches watches(&log, &view);
-  std::atomic<bool> gone = false;
-  std::atomic<int> answered = 0;
-  const auto answer = [&](bool last) {
-    answered += last ? 1 : 0;
-    return last;
-  };
+  std::atomic<bool> revoked = false;
+  std::atomic<int> refused = 0;
+  const EventWatches::Answer answer = {
+      [](bool last) {
+        EXPECT_FALSE(last) << "answered";
+        return false;
+      },
+      [&](const absl::Status& status) { refused += absl::IsUnauthenticated(status) ? 1 : 0; }};
   Caller ann = CallerNamed("ann");
-  ann.is_gone = [&] { return gone.load(); };
+  ann.check = [&] { return revoked ? absl::UnauthenticatedError("revoked") : absl::OkStatus(); };
   for (int i = 0; i < 512; ++i) ASSERT_TRUE(watches.Wait(ann, absl::Hours(1), answer).ok());
   EXPECT_TRUE(absl::IsResourceExhausted(watches.Wait(ann, absl::Hours(1), answer)));
-  EXPECT_EQ(answered, 0);
-  gone = true;
-  while (answered < 512) {
+  EXPECT_EQ(refused, 0);
+  revoked = true;
+  while (refused < 512) {
     watches.Tend();
     absl::SleepFor(absl::Milliseconds(20));
   }
-  EXPECT_TRUE(watches.Wait(CallerNamed("ann"), absl::Hours(1), answer).ok())
-      << "its places are free";
+  revoked = false;
+  EXPECT_TRUE(watches.Wait(ann, absl::Hours(1), answer).ok()) << "its places are free";
+  revoked = true;
   watches.Stop();
+  EXPECT_EQ(refused, 513);
 }
 
 }  // namespace

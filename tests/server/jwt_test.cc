@@ -388,6 +388,10 @@ TEST_F(JwtTest, KeysForOtherUsesAreIgnored) {
   }
   WriteKeys(with("use", "sig"));
   EXPECT_EQ(Who(token), "ann submitter");
+  WriteKeys(with("key_ops", {"encrypt"}));
+  EXPECT_THAT(Who(token), HasSubstr("names no key"));
+  WriteKeys(with("key_ops", {"verify"}));
+  EXPECT_EQ(Who(token), "ann submitter");
 }
 
 TEST_F(JwtTest, UnusableKeyFilesAreRefused) {
@@ -409,6 +413,15 @@ TEST_F(JwtTest, UnusableKeyFilesAreRefused) {
   absl::WebSafeBase64Unescape(padded["n"].get<std::string>(), &modulus);
   padded["n"] = Base64(std::string(128, '\0') + modulus);
   EXPECT_THAT(KeyFault(SetOf({padded})), HasSubstr("has 1024 bits"));
+  // With the exponent 1, everybody could sign.
+  for (const char* exponent : {"AQ", "AAAB", "AQAA", "", "A A"}) {
+    Json open = rsa;
+    open["e"] = exponent;
+    EXPECT_THAT(KeyFault(SetOf({open})), HasSubstr("has an unusable e or n")) << exponent;
+  }
+  Json secret = rsa;
+  secret["d"] = "AQAB";
+  EXPECT_THAT(KeyFault(SetOf({secret})), HasSubstr("is a private key"));
   Json point = Ec().Jwk("e");
   point["y"] = point["x"];
   EXPECT_THAT(KeyFault(SetOf({point})), HasSubstr("the key \"e\" cannot be read"));

@@ -137,7 +137,8 @@ TEST(NextAttemptTest, DoublesUpToTwoHoursForADay) {
   EXPECT_EQ(delay(0, 1), absl::Seconds(6));
   EXPECT_EQ(delay(0, 0.5, absl::Minutes(3)), absl::Minutes(3));
   EXPECT_EQ(delay(3, 0.5, absl::Seconds(1)), absl::Seconds(40)) << "not sooner than without";
-  EXPECT_EQ(delay(0, 0.5, absl::Hours(1000)), absl::Hours(2));
+  EXPECT_EQ(delay(0, 0.5, absl::Hours(5)), absl::Hours(5));
+  EXPECT_EQ(delay(0, 0.5, absl::Hours(1000)), absl::Hours(24));
   stored.attempts = 20;
   EXPECT_TRUE(NextAttempt(stored, now + absl::Hours(21), absl::ZeroDuration(), 1));
   EXPECT_FALSE(NextAttempt(stored, now + absl::Hours(23), absl::ZeroDuration(), 1));
@@ -211,7 +212,8 @@ TEST(WebhooksFileTest, RefusesOtherForms) {
   for (const std::string& text :
        {std::string(), std::string("- a\n"), std::string("endpoints: 3\n"),
         std::string("hooks: []\n"), std::string("endpoints: []\nmore: 1\n"), many,
-        std::string("endpoints: [3]\n"), "endpoints:\n" + Entry("twice") + Entry("twice")}) {
+        std::string("endpoints: [3]\n"), "endpoints:\n" + Entry("twice") + Entry("twice"),
+        "endpoints:\n" + Entry("a", "    owner: ann\n    owner: bob\n")}) {
     const absl::Status status = ParseWebhooks(text, "w").status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << text << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("accepted: ")) << text;
