@@ -83,14 +83,4 @@ absl::StatusOr<uint64_t> ReplayFile::Size() const {
 
 bool ReplayFile::TryLock() const { return flock(fd_, LOCK_EX | LOCK_NB) == 0; }
 
-absl::Status SyncFolder(const std::string& folder) {
-  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return ErrnoStatus(absl::StrCat(folder, ": cannot be opened"), errno);
-  const int result = fsync(fd);
-  const int error = errno;
-  close(fd);
-  return result == 0 ? absl::OkStatus()
-                     : ErrnoStatus(absl::StrCat(folder, ": syncing failed"), error);
-}
-
 }  // namespace genesis

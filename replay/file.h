@@ -46,7 +46,4 @@ class ReplayFile {
   int fd_ = -1;
 };
 
-// Makes the names in a folder durable (fsync).
-absl::Status SyncFolder(const std::string& folder);
-
 }  // namespace genesis

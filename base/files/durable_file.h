@@ -49,4 +49,7 @@ class DurableFile {
 // Writes `bytes` as the whole content of a file, durably.
 absl::Status WriteDurably(const std::string& path, const std::string& bytes);
 
+// Makes the names in a folder durable (fsync).
+absl::Status SyncFolder(const std::string& folder);
+
 }  // namespace genesis

@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/files/crc32c.h"
+#include "base/files/durable_file.h"
 #include "base/text/field_error.h"
 #include "base/timestamp.h"
-#include "replay/file.h"
 #include "server/checkpoints/import_names.h"
 
 namespace genesis {
