@@ -223,16 +223,19 @@ absl::Status JobStore::PutMetadata(const std::string& key, const std::string& va
 }
 
 absl::Status JobStore::PutCheckpoint(const training::v1::Checkpoint& checkpoint) {
-  // REPLACE makes a rewritten checkpoint the newest.
+  // Removing it first makes a rewritten checkpoint the newest. REPLACE would not run the triggers.
+  if (absl::Status removed = RemoveCheckpoint(checkpoint.id()); !removed.ok()) return removed;
   absl::StatusOr<Statement> put = database_->Prepare(
-      "INSERT OR REPLACE INTO checkpoints(id, job_id, step, path, checkpoint) "
-      "VALUES(?1, ?2, ?3, ?4, ?5)");
+      "INSERT INTO checkpoints(id, job_id, step, path, checkpoint, owner, size_bytes) "
+      "VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)");
   if (!put.ok()) return put.status();
   return put->Bind(1, checkpoint.id())
       .Bind(2, checkpoint.job_id())
       .Bind(3, checkpoint.step())
       .Bind(4, checkpoint.path())
       .BindBlob(5, checkpoint.SerializeAsString())
+      .Bind(6, checkpoint.owner())
+      .Bind(7, checkpoint.size_bytes())
       .Run();
 }
 

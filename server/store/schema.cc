@@ -139,7 +139,21 @@ CREATE TABLE dropped_events(
 ) STRICT, WITHOUT ROWID;
 INSERT INTO dropped_events SELECT job_id, '', sequence FROM dropped_events_of_schema_5;
 DROP TABLE dropped_events_of_schema_5;
+ALTER TABLE checkpoints ADD COLUMN owner TEXT NOT NULL DEFAULT '';
+ALTER TABLE checkpoints ADD COLUMN size_bytes INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE checkpoint_bytes(owner TEXT PRIMARY KEY, bytes INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TRIGGER checkpoint_inserted AFTER INSERT ON checkpoints BEGIN
+  INSERT INTO checkpoint_bytes VALUES(NEW.owner, NEW.size_bytes)
+    ON CONFLICT(owner) DO UPDATE SET bytes = bytes + NEW.size_bytes;
+END;
+CREATE TRIGGER checkpoint_deleted AFTER DELETE ON checkpoints BEGIN
+  UPDATE checkpoint_bytes SET bytes = bytes - OLD.size_bytes WHERE owner = OLD.owner;
+END;
 )sql";
+
+// Run after the rows have their owners and sizes.
+constexpr char kTotals6[] =
+    "INSERT INTO checkpoint_bytes SELECT owner, sum(size_bytes) FROM checkpoints GROUP BY owner";
 
 // Created after the rows have their kinds.
 constexpr char kIndexes4[] = R"sql(
@@ -250,13 +264,42 @@ absl::Status MakeSchema4(Database& database) {
   return status.ok() ? database.Execute(kIndexes4) : status;
 }
 
+// Copies owner and size of each checkpoint from its record.
+absl::Status FillCheckpointColumns(Database& database) {
+  absl::StatusOr<Statement> old =
+      database.Prepare("SELECT rowid, checkpoint FROM checkpoints ORDER BY rowid");
+  if (!old.ok()) return old.status();
+  absl::StatusOr<Statement> put =
+      database.Prepare("UPDATE checkpoints SET owner = ?2, size_bytes = ?3 WHERE rowid = ?1");
+  if (!put.ok()) return put.status();
+  for (;;) {
+    const absl::StatusOr<bool> row = old->Step();
+    if (!row.ok()) return row.status();
+    if (!*row) return absl::OkStatus();
+    training::v1::Checkpoint checkpoint;
+    // An unreadable record stays as it is and counts as empty; lists leave it out.
+    if (!checkpoint.ParseFromString(old->Text(1))) continue;
+    absl::Status status = put->Bind(1, old->Int(0))
+                              .Bind(2, checkpoint.owner())
+                              .Bind(3, checkpoint.size_bytes())
+                              .Run();
+    if (!status.ok()) return status;
+  }
+}
+
+absl::Status MakeSchema6(Database& database) {
+  absl::Status status = database.Execute(kSchema6);
+  if (status.ok()) status = FillCheckpointColumns(database);
+  return status.ok() ? database.Execute(kTotals6) : status;
+}
+
 // Migrates the schema to `version` from the version before. Version 1 is created.
 absl::Status MakeSchema(Database& database, int64_t version) {
   if (version == 1) return database.Execute(kSchema1);
   if (version == 2) return database.Execute(kSchema2);
   if (version == 3) return MakeSchema3(database);
   if (version == 4) return MakeSchema4(database);
-  return database.Execute(version == 5 ? kSchema5 : kSchema6);
+  return version == 5 ? database.Execute(kSchema5) : MakeSchema6(database);
 }
 
 // Protobuf serializes strings that are not UTF-8 but refuses to parse them, so the bytes are

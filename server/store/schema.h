@@ -27,7 +27,9 @@ namespace genesis {
 //   webhook_endpoints(name, cursor)  all events up to `cursor` were examined for the endpoint
 //   webhook_deliveries(number, endpoint, sequence, job_id, create_time, attempts, next_attempt,
 //     error, event)  times: milliseconds since 1970; next_attempt: NULL once no attempt is left
-//   checkpoints(id, job_id, step, path, checkpoint)  checkpoint is a serialized Checkpoint
+//   checkpoints(id, job_id, step, path, checkpoint, owner, size_bytes)  checkpoint is a serialized
+//     Checkpoint
+//   checkpoint_bytes(owner, bytes)  total size of an owner's checkpoints, updated by triggers
 //   baselines(workload, job_id, time, curve)  curve is a serialized LossCurve of an FP32 job
 //   facts(key, value)  other state, one value each
 inline constexpr int64_t kSchemaVersion = 6;

@@ -161,6 +161,16 @@ absl::StatusOr<std::optional<Checkpoint>> ReadCheckpoint(Database& database,
   return checkpoint;
 }
 
+absl::StatusOr<int64_t> ReadCheckpointBytes(Database& database, const std::string& owner) {
+  absl::StatusOr<Statement> query =
+      database.Prepare("SELECT coalesce(sum(bytes), 0) FROM checkpoint_bytes WHERE owner = ?1");
+  if (!query.ok()) return query.status();
+  query->Bind(1, owner);
+  const absl::StatusOr<bool> row = query->Step();
+  if (!row.ok()) return row.status();
+  return query->Int(0);
+}
+
 absl::StatusOr<std::optional<std::string>> ReadMetadata(Database& database,
                                                         const std::string& key) {
   absl::StatusOr<Statement> query = database.Prepare("SELECT value FROM facts WHERE key = ?1");

@@ -65,6 +65,8 @@ absl::StatusOr<std::vector<StoredCheckpoint>> ReadCheckpoints(Database& database
                                                               int64_t before, int64_t limit);
 absl::StatusOr<std::optional<training::v1::Checkpoint>> ReadCheckpoint(Database& database,
                                                                        const std::string& id);
+// Returns the total size of the owner's checkpoints.
+absl::StatusOr<int64_t> ReadCheckpointBytes(Database& database, const std::string& owner);
 
 absl::StatusOr<std::optional<std::string>> ReadMetadata(Database& database, const std::string& key);
 

@@ -52,6 +52,14 @@ CREATE TABLE baselines(
 PRAGMA user_version = 2;
 )sql";
 
+constexpr char kDropSchema6[] = R"sql(
+DROP TRIGGER checkpoint_inserted;
+DROP TRIGGER checkpoint_deleted;
+DROP TABLE checkpoint_bytes;
+ALTER TABLE checkpoints DROP COLUMN owner;
+ALTER TABLE checkpoints DROP COLUMN size_bytes;
+)sql";
+
 class SchemaTest : public testing::Test {
  protected:
   void MakeOld(int version) {
@@ -133,15 +141,17 @@ TEST_F(SchemaTest, EventsOfTheThirdSchemaGetTheirKindsAndLogLinesATable) {
   ASSERT_TRUE(JobStore::Open(temp_.path()).ok());
   {
     const auto database = *Database::Open(temp_.path() + "/jobs.db", {});
-    ASSERT_TRUE(database
-                    ->Execute("DROP TABLE webhook_endpoints; DROP TABLE webhook_deliveries;"
-                              "DROP TABLE log_lines; DROP TABLE dropped_events;"
-                              "DROP INDEX events_by_kind; DROP INDEX events_of_deletions;"
-                              "ALTER TABLE events DROP COLUMN kind;"
-                              "ALTER TABLE events DROP COLUMN owner;"
-                              "ALTER TABLE events DROP COLUMN labels;"
-                              "ALTER TABLE events DROP COLUMN state; PRAGMA user_version = 3")
-                    .ok());
+    ASSERT_TRUE(
+        database
+            ->Execute(absl::StrCat(kDropSchema6,
+                                   "DROP TABLE webhook_endpoints; DROP TABLE webhook_deliveries;"
+                                   "DROP TABLE log_lines; DROP TABLE dropped_events;"
+                                   "DROP INDEX events_by_kind; DROP INDEX events_of_deletions;"
+                                   "ALTER TABLE events DROP COLUMN kind;"
+                                   "ALTER TABLE events DROP COLUMN owner;"
+                                    "ALTER TABLE events DROP COLUMN labels;"
+                                   "ALTER TABLE events DROP COLUMN state; PRAGMA user_version = 3"))
+            .ok());
     Job job = MakeJob("a", training::v1::JOB_STATE_FAILED);
     (*job.mutable_labels())["team"] = "red";
     ASSERT_TRUE(WriteJobRows(*database, 1, job).ok());
@@ -174,6 +184,32 @@ TEST_F(SchemaTest, EventsOfTheThirdSchemaGetTheirKindsAndLogLinesATable) {
   ASSERT_EQ(lines.size(), 1U);
   EXPECT_EQ(lines[0].log_line(), "the last words");
   EXPECT_EQ(lines[0].time().seconds(), 1'700'000'000);
+}
+
+TEST_F(SchemaTest, CheckpointsOfTheFifthSchemaAreCountedForTheirOwners) {
+  ASSERT_TRUE(JobStore::Open(temp_.path()).ok());
+  {
+    const auto database = *Database::Open(temp_.path() + "/jobs.db");
+    ASSERT_TRUE(database->Execute(absl::StrCat(kDropSchema6, "PRAGMA user_version = 5")).ok());
+    absl::StatusOr<Statement> put =
+        database->Prepare("INSERT INTO checkpoints VALUES(?1, 'job', 1, '/c', ?2)");
+    training::v1::Checkpoint checkpoint;
+    for (const auto& [owner, bytes] : {std::pair("ann", 5), {"ann", 7}, {"bob", 100}, {"", 9}}) {
+      checkpoint.set_owner(owner);
+      checkpoint.set_size_bytes(bytes);
+      ASSERT_TRUE(put->Bind(1, absl::StrCat(owner, bytes))
+                      .BindBlob(2, checkpoint.SerializeAsString())
+                      .Run()
+                      .ok());
+    }
+    ASSERT_TRUE(put->Bind(1, "unreadable").BindBlob(2, "\xff").Run().ok());
+  }
+  const auto store = *JobStore::Open(temp_.path());
+  EXPECT_EQ(*ReadCheckpointBytes(store->database(), "ann"), 12);
+  EXPECT_EQ(*ReadCheckpointBytes(store->database(), "bob"), 100);
+  EXPECT_EQ(*ReadCheckpointBytes(store->database(), "eve"), 0);
+  ASSERT_TRUE(store->RemoveCheckpoint("ann7").ok());
+  EXPECT_EQ(*ReadCheckpointBytes(store->database(), "ann"), 5);
 }
 
 TEST_F(SchemaTest, ARecordThatCannotBeReadStopsItAndChangesNothing) {

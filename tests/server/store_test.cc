@@ -207,6 +207,8 @@ TEST_F(JobStoreTest, ForgetsThoseThatEndedFirstAndKeepsTheirCheckpoints) {
 
 TEST_F(JobStoreTest, RemovesCheckpointsWithTheirJobOnlyWhenAsked) {
   training::v1::Checkpoint checkpoint;
+  checkpoint.set_owner("ann");
+  checkpoint.set_size_bytes(10);
   for (int i = 1; i <= 2; ++i) {
     const std::string id = absl::StrCat("job-", i);
     ASSERT_TRUE(store_->PutJob(i, MakeJob(id, training::v1::JOB_STATE_FAILED)).ok());
@@ -218,15 +220,19 @@ TEST_F(JobStoreTest, RemovesCheckpointsWithTheirJobOnlyWhenAsked) {
   ASSERT_TRUE(store_->RemoveJob("job-2", /*with_checkpoints=*/false).ok());
   EXPECT_EQ(*ReadCheckpoint(store_->database(), "job-1-step-1"), std::nullopt);
   EXPECT_TRUE(ReadCheckpoint(store_->database(), "job-2-step-1")->has_value());
+  EXPECT_EQ(*ReadCheckpointBytes(store_->database(), "ann"), 10);
 }
 
 TEST_F(JobStoreTest, ACheckpointThatIsWrittenAgainIsTheNewest) {
   training::v1::Checkpoint checkpoint;
   checkpoint.set_job_id("a");
+  checkpoint.set_owner("ann");
+  checkpoint.set_size_bytes(10);
   for (const char* id : {"one", "two", "one"}) {
     checkpoint.set_id(id);
     ASSERT_TRUE(store_->PutCheckpoint(checkpoint).ok());
   }
+  EXPECT_EQ(*ReadCheckpointBytes(store_->database(), "ann"), 20);
   const auto listed = *ReadCheckpoints(store_->database(), "a", 0, 10);
   ASSERT_EQ(listed.size(), 2U);
   EXPECT_EQ(listed[0].checkpoint.id(), "one");
