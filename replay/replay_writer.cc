@@ -143,6 +143,7 @@ absl::Status ReplayWriter::LoadSegment(uint64_t first, bool last) {
     next_ = record.first + record.count;
   }
   if (last) active_ = *std::move(file);
+  bytes_ += segment.size;
   segments_.push_back(std::move(segment));
   return absl::OkStatus();
 }
@@ -193,6 +194,7 @@ absl::StatusOr<Appended> ReplayWriter::Append(const std::string& batch_id,
                            .id_size = static_cast<uint32_t>(batch_id.size()),
                            .id = batch_id};
   if (absl::Status status = WriteRecord(record, body); !status.ok()) return status;
+  bytes_ += record.end() - segment.size;
   segment.size = record.end();
   segment.records.push_back(record);
   batches_[batch_id] = {.segment = segment.first, .record = record};
@@ -235,6 +237,7 @@ absl::Status ReplayWriter::BeginSegment() {
   if (!file.ok()) return file.status();
   active_ = *std::move(file);
   segments_.push_back({.first = next_, .size = kSegmentHeaderSize, .records = {}});
+  bytes_ += kSegmentHeaderSize;
   return absl::OkStatus();
 }
 
@@ -259,6 +262,7 @@ void ReplayWriter::Evict() {
     if (unlink(PathOf(oldest.first).c_str()) != 0 && errno != ENOENT) return;
     unlink(absl::StrCat(folder_, "/", SegmentIndexName(oldest.first)).c_str());
     for (const RecordEntry& record : oldest.records) batches_.erase(record.id);
+    bytes_ -= oldest.size;
     segments_.pop_front();
   }
 }

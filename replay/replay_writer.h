@@ -56,6 +56,9 @@ class ReplayWriter {
   int64_t size() const { return static_cast<int64_t>(next_ - first()); }
   uint64_t first() const { return segments_.empty() ? next_ : segments_.front().first; }
   size_t segments() const { return segments_.size(); }
+  // Size of the segments.
+  uint64_t bytes() const { return bytes_; }
+  bool Has(const std::string& batch_id) const { return batches_.contains(batch_id); }
   // The repairs made during opening; empty if there were none.
   const std::string& repaired() const { return repaired_; }
 
@@ -91,6 +94,7 @@ class ReplayWriter {
   std::deque<Segment> segments_;
   std::map<std::string, Place> batches_;
   uint64_t next_ = 0;
+  uint64_t bytes_ = 0;
   std::string repaired_;
   absl::Status broken_;
 };
