@@ -18,6 +18,7 @@
 #include "server/http/http_tls.h"
 #include "server/logging.h"
 #include "server/rest/api_error.h"
+#include "server/store/store_reads.h"
 #include "server/workers/find_devices.h"
 #include "spdlog/spdlog.h"
 
@@ -91,6 +92,7 @@ void Daemon::AddReloadableParts() {
       SetLogLevel(level);
       jobs_->admission().SetQueueLimit(queue);
       jobs_->SetQuotas(quotas);
+      owners_->SetQuota(quotas.stored_bytes);
       gate_->SetRequestRate(quotas.requests_per_second);
       jobs_->SetFailureWatch(watch);
     };
@@ -122,6 +124,16 @@ std::optional<StartFailure> Daemon::OpenData() {
       {settings_.store.full_check ? Database::Check::kFull : Database::Check::kQuick});
   if (!store.ok()) return StartFailure(ExitCode::kStoreFailure, store.status());
   store_ = *std::move(store);
+  absl::StatusOr<std::unique_ptr<DatasetOwners>> owners = DatasetOwners::Open(
+      settings_.datasets.root, Visibility(settings_.auth.own_jobs_only),
+      [this](const std::string& owner) -> absl::StatusOr<int64_t> {
+        const absl::StatusOr<ReaderPool::Lease> lease = store_->readers().Borrow();
+        if (!lease.ok()) return lease.status();
+        return ReadCheckpointBytes(**lease, owner);
+      });
+  if (!owners.ok()) return StartFailure(ExitCode::kStoreFailure, owners.status());
+  owners_ = *std::move(owners);
+  owners_->SetQuota(settings_.quotas.stored_bytes);
   return std::nullopt;
 }
 
@@ -218,7 +230,7 @@ std::optional<StartFailure> Daemon::StartJobs() {
                           settings_.gate, settings_.precision, settings_.rehearsals,
                           settings_.retention,
                           [this](const training::v1::HistoryRow& row) { telemetry_->Note(row); },
-                          &launchers_, settings_.launchers.poll_seconds},
+                          owners_.get(), &launchers_, settings_.launchers.poll_seconds},
       store_.get(), pool_.get(), &metrics_);
   const absl::Status recovered = jobs_->Recover();
   if (!recovered.ok()) return StartFailure(ExitCode::kStoreFailure, recovered);
@@ -254,9 +266,8 @@ std::unique_ptr<Telemetry> Daemon::MakeTelemetry(const std::vector<std::string>&
 }
 
 std::optional<StartFailure> Daemon::StartTrainingService() {
-  datasets_ = std::make_unique<ReplayStore>(settings_.datasets.root);
-  uploads_ =
-      std::make_unique<UploadStore>(settings_.datasets.root, settings_.datasets.max_uploads_bytes);
+  datasets_ = std::make_unique<ReplayStore>(owners_.get());
+  uploads_ = std::make_unique<UploadStore>(owners_.get(), settings_.datasets.max_uploads_bytes);
   CheckpointFiles::Options files;
   files.dir = settings_.checkpoints.dir;
   files.verifier = settings_.workers.program;
@@ -267,8 +278,8 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
   gate_->SetRequestRate(settings_.quotas.requests_per_second);
   watches_ = std::make_unique<EventWatches>(&jobs_->event_log(), &jobs_->view());
   api_ = std::make_unique<TrainingApi>(TrainingApi::Parts{
-      jobs_.get(), pool_.get(), files_.get(), datasets_.get(), uploads_.get(), backup_.get(),
-      telemetry_->history(), &config_, watches_.get(), [this] { return Info(); }});
+      jobs_.get(), pool_.get(), files_.get(), datasets_.get(), uploads_.get(), owners_.get(),
+      backup_.get(), telemetry_->history(), &config_, watches_.get(), [this] { return Info(); }});
   remote_workers_ = std::make_unique<WorkerServiceImpl>(pool_.get(), gate_.get());
   const ApiParts parts = {gate_.get(),  api_.get(), jobs_.get(),   datasets_.get(),
                           files_.get(), &metrics_,  watches_.get()};

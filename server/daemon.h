@@ -12,6 +12,7 @@
 #include "server/api/api_gate.h"
 #include "server/api/runtime_config.h"
 #include "server/api/training_api.h"
+#include "server/auth/dataset_owners.h"
 #include "server/checkpoints/checkpoint_files.h"
 #include "server/datasets/replay_store.h"
 #include "server/datasets/upload_store.h"
@@ -91,6 +92,7 @@ class Daemon {
   Security security_;
   std::unique_ptr<DataDir> data_dir_;
   std::unique_ptr<JobStore> store_;
+  std::unique_ptr<DatasetOwners> owners_;
   std::unique_ptr<Telemetry> telemetry_;
   LauncherThreads launchers_;
   std::unique_ptr<WorkerPool> pool_;

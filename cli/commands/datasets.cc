@@ -1,5 +1,6 @@
 // Commands datasets, dataset-delete.
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/pages.h"
 #include "cli/table.h"
@@ -19,12 +20,12 @@ ExitCode RunDatasets(const Arguments&, Session& session) {
       &all);
   if (!status.ok()) return ReportError(status, session);
   if (PrintMessage(all, session)) return ExitCode::kOk;
-  Table table({"NAME", "KIND", ">SIZE", ">TRANSITIONS", "CHANGED"});
+  Table table({"NAME", "KIND", ">SIZE", ">TRANSITIONS", "CHANGED", "OWNERS"});
   for (const DatasetInfo& dataset : all.datasets()) {
-    table.AddRow({Printable(dataset.name()), Printable(dataset.kind()),
-                  FormatBytes(dataset.size_bytes()),
-                  dataset.kind() == "replay" ? absl::StrCat(dataset.transitions()) : "-",
-                  FormatTimestamp(dataset.update_time())});
+    table.AddRow(
+        {Printable(dataset.name()), Printable(dataset.kind()), FormatBytes(dataset.size_bytes()),
+         dataset.kind() == "replay" ? absl::StrCat(dataset.transitions()) : "-",
+         FormatTimestamp(dataset.update_time()), Printable(absl::StrJoin(dataset.owners(), ", "))});
   }
   session.out << (all.datasets().empty() ? "no datasets\n" : table.ToString());
   return ExitCode::kOk;

@@ -139,6 +139,7 @@ struct QuotaSettings {
   int queued_jobs = 0;
   int slots = 0;
   int requests_per_second = 0;
+  int64_t stored_bytes = 0;
 };
 
 struct DrainSettings {

@@ -106,6 +106,11 @@ std::vector<SettingRow> WorkerRows() {
       .Number("requests_per_second", &QuotaSettings::requests_per_second, {0, 1000000}, "requests",
               "Calls that one caller below admin may begin each second, on average over ten "
               "seconds; a further one is refused with RESOURCE_EXHAUSTED. 0: no limit.")
+      .Reloadable()
+      .Number("stored_bytes", &QuotaSettings::stored_bytes, {0, int64_t{1} << 50}, "bytes",
+              "Size of the replay buffers, uploads and checkpoints of one owner; what exceeds it, "
+              "and a job of an owner who has reached it, is refused with RESOURCE_EXHAUSTED. 0: no "
+              "limit.")
       .Reloadable();
   SettingGroup drain(
       "drain", [](auto& s) -> auto& { return s.drain; });

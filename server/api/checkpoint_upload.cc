@@ -14,6 +14,11 @@ absl::Status CheckpointUpload::Begin(const CheckpointImport::Announced& announce
     return absl::AlreadyExistsError(
         absl::StrCat("checkpoint ", QuoteValue(announced.id), " exists; choose another id"));
   }
+  absl::Status room =
+      jobs_->admission().CheckRoom(owner_, announced.size_bytes,
+                                   absl::StrCat("checkpoint ", QuoteValue(announced.id), " of ",
+                                                announced.size_bytes, " bytes"));
+  if (!room.ok()) return room;
   auto import = CheckpointImport::Begin(files_, announced);
   if (!import.ok()) return import.status();
   import_ = *std::move(import);

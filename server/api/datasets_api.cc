@@ -15,7 +15,7 @@ namespace {
 using training::v1::DatasetInfo;
 using training::v1::ListDatasetsResponse;
 
-absl::StatusOr<ListDatasetsResponse> ListPage(const std::string& root,
+absl::StatusOr<ListDatasetsResponse> ListPage(const DatasetOwners& owners, const Caller& caller,
                                               const training::v1::ListDatasetsRequest& request) {
   const absl::StatusOr<int> page_size = PageSize(request.page_size());
   if (!page_size.ok()) return page_size.status();
@@ -25,52 +25,82 @@ absl::StatusOr<ListDatasetsResponse> ListPage(const std::string& root,
     if (!place.ok()) return place.status();
     after = *std::move(place);
   }
-  const absl::StatusOr<std::vector<std::string>> names = ListDatasetNames(root);
+  const absl::StatusOr<std::vector<std::string>> names = ListDatasetNames(owners.root());
   if (!names.ok()) return names.status();
   ListDatasetsResponse response;
   for (auto name = std::upper_bound(names->begin(), names->end(), after); name != names->end();
        ++name) {
+    if (!owners.Sees(caller, *name)) continue;
     if (response.datasets_size() == *page_size) {
       response.set_next_page_token(
           MakePageToken(request, response.datasets(*page_size - 1).name()));
       break;
     }
-    absl::StatusOr<DatasetInfo> info = DescribeDataset(root, *name);
+    absl::StatusOr<DatasetInfo> info = DescribeDataset(owners.root(), *name);
     if (absl::IsNotFound(info.status())) continue;  // Removed in the meantime.
     if (!info.ok()) return info.status();
+    for (std::string& owner : owners.Of(caller, *name)) info->add_owners(std::move(owner));
     *response.add_datasets() = *std::move(info);
   }
   return response;
 }
 
-}  // namespace
-
-void TrainingApi::ListDatasets(const Caller&, const training::v1::ListDatasetsRequest& request,
-                               const Callback<ListDatasetsResponse>& callback) {
-  parts_.datasets->Post(
-      [root = parts_.datasets->root(), request, callback] { callback(ListPage(root, request)); });
+// Returns OK if the dataset exists and the caller may change it.
+absl::Status CheckDeletion(DatasetOwners& owners, const Caller& caller, const std::string& name) {
+  const absl::Status exists = DescribeDataset(owners.root(), name).status();
+  if (!exists.ok() && !absl::IsNotFound(exists)) return exists;
+  const absl::Status allowed = owners.CheckChange(caller, name);
+  // An operator removed the dataset and left the record of its owners.
+  if (!exists.ok() && allowed.ok()) owners.Forget(name);
+  return exists.ok() ? allowed : exists;
 }
 
-void TrainingApi::DeleteDataset(const Caller&, const training::v1::DeleteDatasetRequest& request,
+absl::Status DeleteOwned(DatasetOwners& owners, const Caller& caller, const std::string& name) {
+  // Another call of the caller may have ended its ownership.
+  if (absl::Status allowed = owners.CheckChange(caller, name); !allowed.ok()) return allowed;
+  const absl::StatusOr<bool> stays = owners.Leave(caller, name);
+  if (!stays.ok() || *stays) return stays.status();
+  absl::Status removed = RemoveDataset(owners.root(), name);
+  if (removed.ok()) owners.Forget(name);
+  return removed;
+}
+
+}  // namespace
+
+void TrainingApi::ListDatasets(const Caller& caller,
+                               const training::v1::ListDatasetsRequest& request,
+                               const Callback<ListDatasetsResponse>& callback) {
+  parts_.datasets->Post([owners = parts_.owners, caller, request, callback] {
+    callback(ListPage(*owners, caller, request));
+  });
+}
+
+void TrainingApi::DeleteDataset(const Caller& caller,
+                                const training::v1::DeleteDatasetRequest& request,
                                 const Callback<training::v1::DeleteDatasetResponse>& callback) {
   const std::string& name = request.name();
   const std::string fault = DatasetNameFault(name);
   if (!fault.empty()) return callback(ToStatus({{"name", QuoteValue(name), fault}}));
-  parts_.jobs->requests().JobThatNeedsDataset(
-      name, [datasets = parts_.datasets, name, callback](const absl::StatusOr<std::string>& job) {
-        if (!job.ok()) return callback(job.status());
-        if (!job->empty()) {
-          return callback(absl::FailedPreconditionError(
-              absl::StrCat("job \"", *job, "\" has not ended and names dataset ", QuoteValue(name),
+  const auto remove = [datasets = parts_.datasets, owners = parts_.owners, caller, name, callback] {
+    const absl::Status removed =
+        datasets->Remove(name, [&] { return DeleteOwned(*owners, caller, name); });
+    if (!removed.ok()) return callback(removed);
+    callback(training::v1::DeleteDatasetResponse());
+  };
+  parts_.datasets->Post([parts = parts_, caller, name, callback, remove] {
+    const absl::Status allowed = CheckDeletion(*parts.owners, caller, name);
+    if (!allowed.ok()) return callback(allowed);
+    parts.jobs->requests().JobThatNeedsDataset(
+        caller, name,
+        [datasets = parts.datasets, name, callback,
+         remove](const absl::StatusOr<std::string>& job) {
+          if (!job.ok()) return callback(job.status());
+          if (job->empty()) return datasets->Post(remove);
+          callback(absl::FailedPreconditionError(
+              absl::StrCat(*job, " has not ended and names dataset ", QuoteValue(name),
                            "; delete the dataset when the job has ended, or cancel the job")));
-        }
-        datasets->Post([datasets, name, callback] {
-          const absl::Status removed =
-              datasets->Remove(name, [&] { return RemoveDataset(datasets->root(), name); });
-          if (!removed.ok()) return callback(removed);
-          callback(training::v1::DeleteDatasetResponse());
         });
-      });
+  });
 }
 
 }  // namespace genesis

@@ -65,7 +65,7 @@ const std::vector<MethodRow>& MethodTable() {
         {"ListDatasets", kViewer, false},
         {"StartUpload", kSubmitter, true},
         {"WriteUpload", kSubmitter, false},
-        {"DeleteDataset", kAdmin, true},
+        {"DeleteDataset", kSubmitter, true},
         {"Stats", kViewer, false},
         {"GetServerInfo", kViewer, false},
         {"GetPrecisionPolicy", kViewer, false},

@@ -4,6 +4,7 @@
 
 #include "genesis/training/v1/training_service.pb.h"
 #include "server/auth/caller.h"
+#include "server/auth/dataset_owners.h"
 #include "server/base/callback.h"
 #include "server/checkpoints/checkpoint_files.h"
 #include "server/datasets/replay_store.h"
@@ -65,6 +66,7 @@ class TrainingApi {
     CheckpointFiles* files;
     ReplayStore* datasets;
     UploadStore* uploads;
+    DatasetOwners* owners;
     StoreBackup* backup;
     HistoryStore* history;
     RuntimeConfig* config;

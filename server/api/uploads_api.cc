@@ -22,21 +22,22 @@ absl::StatusOr<Response> AnswerOf(absl::StatusOr<training::v1::Upload> upload) {
 
 }  // namespace
 
-void TrainingApi::StartUpload(const Caller&, const training::v1::StartUploadRequest& request,
+void TrainingApi::StartUpload(const Caller& caller, const training::v1::StartUploadRequest& request,
                               const Callback<training::v1::StartUploadResponse>& callback) {
   const absl::Status posted =
-      parts_.uploads->Post([uploads = parts_.uploads, file = FileOf(request), callback] {
-        callback(AnswerOf<training::v1::StartUploadResponse>(uploads->Start(file)));
+      parts_.uploads->Post([uploads = parts_.uploads, caller, file = FileOf(request), callback] {
+        callback(AnswerOf<training::v1::StartUploadResponse>(uploads->Start(caller, file)));
       });
   if (!posted.ok()) callback(posted);
 }
 
-void TrainingApi::WriteUpload(const Caller&, const training::v1::WriteUploadRequest& request,
+void TrainingApi::WriteUpload(const Caller& caller, const training::v1::WriteUploadRequest& request,
                               const Callback<training::v1::WriteUploadResponse>& callback) {
-  const absl::Status posted = parts_.uploads->Post([uploads = parts_.uploads, request, callback] {
-    callback(AnswerOf<training::v1::WriteUploadResponse>(
-        uploads->Write(FileOf(request), request.offset(), request.piece())));
-  });
+  const absl::Status posted =
+      parts_.uploads->Post([uploads = parts_.uploads, caller, request, callback] {
+        callback(AnswerOf<training::v1::WriteUploadResponse>(
+            uploads->Write(caller, FileOf(request), request.offset(), request.piece())));
+      });
   if (!posted.ok()) callback(posted);
 }
 

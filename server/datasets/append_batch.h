@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "genesis/training/v1/training_service.pb.h"
 #include "replay/segment.h"
+#include "server/auth/caller.h"
 
 namespace genesis {
 
@@ -13,8 +14,8 @@ namespace genesis {
 struct AppendTarget {
   std::string dataset;
   ReplayLayout layout;
-  int64_t capacity = 0;    // 0 keeps the current capacity.
-  bool may_shrink = true;  // True if the capacity may be reduced.
+  int64_t capacity = 0;  // 0 keeps the current capacity.
+  Caller caller = {};    // Must own a buffer that exists, or be an admin.
 };
 
 // Returns the target named by `first`, the first message of a stream.

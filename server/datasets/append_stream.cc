@@ -25,7 +25,7 @@ absl::Status AppendStream::Append(const training::v1::AppendTrajectoriesRequest&
     if (!target.ok()) return target.status();
     if (absl::Status status = store_->Join(target->dataset); !status.ok()) return status;
     target_ = *std::move(target);
-    target_->may_shrink = may_shrink_;
+    target_->caller = caller_;
   }
   const absl::StatusOr<std::vector<ReplayTransition>> transitions = ReadBatch(request, *target_);
   if (!transitions.ok()) return transitions.status();

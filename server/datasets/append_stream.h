@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "genesis/training/v1/training_service.pb.h"
@@ -18,10 +19,8 @@ namespace genesis {
 // AppendTrajectories. An error ends the stream.
 class AppendStream {
  public:
-  // If `may_shrink`, the caller may reduce a buffer's capacity, which evicts data. True for callers
-  // that may delete the dataset.
-  AppendStream(ReplayStore* store, Metrics* metrics, bool may_shrink)
-      : store_(store), metrics_(metrics), may_shrink_(may_shrink) {}
+  AppendStream(ReplayStore* store, Metrics* metrics, Caller caller)
+      : store_(store), metrics_(metrics), caller_(std::move(caller)) {}
   ~AppendStream();
   AppendStream(const AppendStream&) = delete;
   AppendStream& operator=(const AppendStream&) = delete;
@@ -41,7 +40,7 @@ class AppendStream {
  private:
   ReplayStore* const store_;
   Metrics* const metrics_;
-  const bool may_shrink_;
+  const Caller caller_;
   bool begun_ = false;
   std::optional<AppendTarget> target_;
   training::v1::AppendTrajectoriesResponse response_;

@@ -45,19 +45,8 @@ absl::Status NoSuchDataset(const std::string& name) {
       absl::StrCat("there is no dataset ", QuoteValue(name), "; `genesisctl datasets` lists them"));
 }
 
-int64_t BytesIn(const fs::path& path) {
-  std::error_code error;
-  int64_t bytes = 0;
-  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
-    std::error_code gone;
-    const uintmax_t size = at->is_regular_file(gone) ? at->file_size(gone) : 0;
-    if (!gone) bytes += static_cast<int64_t>(size);
-  }
-  return bytes;
-}
-
-}  // namespace
-
+// Counts the transitions of the replay buffer in `folder` from its record headers; 0 if there is
+// no buffer.
 int64_t CountTransitions(const std::string& folder) {
   const absl::StatusOr<std::vector<uint64_t>> segments = ListSegments(folder);
   if (!segments.ok() || segments->empty()) return 0;
@@ -79,6 +68,19 @@ int64_t CountTransitions(const std::string& folder) {
     at = record->end();
   }
   return static_cast<int64_t>(next - segments->front());
+}
+
+}  // namespace
+
+int64_t BytesIn(const std::string& folder) {
+  std::error_code error;
+  int64_t bytes = 0;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    std::error_code gone;
+    const uintmax_t size = at->is_regular_file(gone) ? at->file_size(gone) : 0;
+    if (!gone) bytes += static_cast<int64_t>(size);
+  }
+  return bytes;
 }
 
 std::string DatasetNameFault(const std::string& name) {

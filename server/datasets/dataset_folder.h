@@ -24,9 +24,8 @@ absl::StatusOr<training::v1::DatasetInfo> DescribeDataset(const std::string& roo
 // Removes a dataset permanently: hides it first, then deletes it. Statuses of DescribeDataset.
 absl::Status RemoveDataset(const std::string& root, const std::string& name);
 
-// Counts the transitions of the replay buffer in `folder` from its record
-// headers; 0 if there is no buffer.
-int64_t CountTransitions(const std::string& folder);
+// Returns the total size of the files in `folder`.
+int64_t BytesIn(const std::string& folder);
 
 // Returns "" if `name` is a valid dataset name. Otherwise returns what is accepted.
 std::string DatasetNameFault(const std::string& name);

@@ -57,14 +57,6 @@ absl::StatusOr<std::optional<int64_t>> ReadCapacity(const std::string& folder) {
   return capacity;
 }
 
-absl::Status MayNotShrink(const std::string& dataset, int64_t capacity, int64_t now) {
-  return absl::PermissionDeniedError(absl::StrCat(
-      "capacity is ", capacity, ", and dataset ", QuoteValue(dataset), " keeps ", now,
-      ": a smaller one evicts transitions for good, which needs the role admin, as deleting does; "
-      "accepted: at least ",
-      now, ", or none; or ask an admin"));
-}
-
 // Returns true if the batch caused the error, which leaves the writer usable.
 bool IsFaultOfBatch(const absl::Status& status) {
   return absl::IsInvalidArgument(status) || absl::IsAlreadyExists(status);
@@ -72,7 +64,14 @@ bool IsFaultOfBatch(const absl::Status& status) {
 
 }  // namespace
 
-ReplayStore::ReplayStore(std::string root) : root_(std::move(root)), threads_(kAppendThreads) {}
+ReplayStore::ReplayStore(DatasetOwners* owners) : owners_(owners), threads_(kAppendThreads) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(root(), error), end; !error && at != end;
+       at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (owners_->Has(name)) owners_->SetBytes(name, BytesIn(at->path().string()));
+  }
+}
 
 ReplayStore::~ReplayStore() = default;
 
@@ -155,17 +154,22 @@ void ReplayStore::CloseOldest() {
   if (oldest != buffers_.end()) buffers_.erase(oldest);
 }
 
+absl::Status ReplayStore::Admit(const AppendTarget& target) const {
+  std::error_code error;
+  const bool is_new =
+      !owners_->Has(target.dataset) &&
+      std::filesystem::symlink_status(absl::StrCat(root(), "/", target.dataset), error).type() ==
+          std::filesystem::file_type::not_found;
+  return is_new ? owners_->Add(target.dataset, target.caller.name, 0)
+                : owners_->CheckChange(target.caller, target.dataset);
+}
+
 absl::Status ReplayStore::Open(const AppendTarget& target, Buffer& buffer) {
-  const std::string folder = absl::StrCat(root_, "/", target.dataset);
-  if (absl::Status status = CheckFolder(root_, target.dataset); !status.ok()) return status;
+  const std::string folder = absl::StrCat(root(), "/", target.dataset);
+  if (absl::Status status = CheckFolder(root(), target.dataset); !status.ok()) return status;
   const absl::StatusOr<std::optional<int64_t>> kept = ReadCapacity(folder);
   if (!kept.ok()) return kept.status();
   const int64_t capacity = target.capacity > 0 ? target.capacity : kept->value_or(kDefaultCapacity);
-  if (!target.may_shrink) {
-    // A buffer written by another program keeps at least its current content.
-    const int64_t now = kept->has_value() ? **kept : CountTransitions(folder);
-    if (capacity < now) return MayNotShrink(target.dataset, capacity, now);
-  }
   absl::StatusOr<std::unique_ptr<ReplayWriter>> writer =
       ReplayWriter::Open(folder, {.layout = target.layout, .capacity = capacity});
   if (!writer.ok()) return writer.status();
@@ -177,6 +181,7 @@ absl::Status ReplayStore::Open(const AppendTarget& target, Buffer& buffer) {
   if (!(*writer)->repaired().empty()) spdlog::warn("{}", (*writer)->repaired());
   spdlog::info("dataset {}: appending after {} transitions of at most {}", target.dataset,
                (*writer)->size(), capacity);
+  owners_->SetBytes(target.dataset, static_cast<int64_t>((*writer)->bytes()));
   buffer.writer = *std::move(writer);
   buffer.layout = target.layout;
   buffer.capacity = capacity;
@@ -189,15 +194,18 @@ absl::StatusOr<ReplayStore::Result> ReplayStore::Append(
   const std::shared_ptr<Buffer> buffer = Take(target.dataset);
   const absl::Cleanup give_back = [&] { GiveBack(*buffer); };
   absl::MutexLock lock(&buffer->mutex);
+  if (absl::Status status = Admit(target); !status.ok()) return status;
   const bool other_capacity = target.capacity > 0 && target.capacity != buffer->capacity;
   const bool other_layout = buffer->writer != nullptr && buffer->layout != target.layout;
-  if (other_capacity && !target.may_shrink && buffer->writer != nullptr &&
-      target.capacity < buffer->capacity) {
-    return MayNotShrink(target.dataset, target.capacity, buffer->capacity);
-  }
   if (other_capacity || other_layout) buffer->writer.reset();
   if (buffer->writer == nullptr) {
     if (absl::Status status = Open(target, *buffer); !status.ok()) return status;
+  }
+  if (!buffer->writer->Has(batch_id)) {
+    const auto size = static_cast<int64_t>(transitions.size() * target.layout.row_bytes());
+    absl::Status room = owners_->CheckRoomOf(
+        target.dataset, size, absl::StrCat("batch ", QuoteValue(batch_id), " of ", size, " bytes"));
+    if (!room.ok()) return room;
   }
   const absl::StatusOr<Appended> appended = buffer->writer->Append(batch_id, transitions);
   if (!appended.ok()) {
@@ -207,6 +215,7 @@ absl::StatusOr<ReplayStore::Result> ReplayStore::Append(
     }
     return appended.status();
   }
+  owners_->SetBytes(target.dataset, static_cast<int64_t>(buffer->writer->bytes()));
   return Result{*appended, buffer->writer->size()};
 }
 

@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "replay/replay_writer.h"
+#include "server/auth/dataset_owners.h"
 #include "server/base/io_threads.h"
 #include "server/datasets/append_batch.h"
 
@@ -36,12 +37,14 @@ class ReplayStore {
     int64_t size = 0;  // Transitions in the buffer.
   };
 
-  explicit ReplayStore(std::string root);
+  // Tells `owners` the sizes of their buffers.
+  explicit ReplayStore(DatasetOwners* owners);
   ~ReplayStore();
 
-  const std::string& root() const { return root_; }
+  const std::string& root() const { return owners_->root(); }
 
-  // Blocks on the disk. The transitions are durable when OK is returned.
+  // Blocks on the disk. The transitions are durable when OK is returned. A buffer that does not
+  // exist is created and belongs to the caller.
   absl::StatusOr<Result> Append(const AppendTarget& target, const std::string& batch_id,
                                 absl::Span<const ReplayTransition> transitions);
 
@@ -78,10 +81,13 @@ class ReplayStore {
   std::shared_ptr<Buffer> Take(const std::string& dataset);
   void GiveBack(Buffer& buffer);
   void CloseOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns OK if the caller may append to the buffer, after making the caller the owner of a new
+  // one.
+  absl::Status Admit(const AppendTarget& target) const;
   absl::Status Open(const AppendTarget& target, Buffer& buffer)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(buffer.mutex);
 
-  const std::string root_;
+  DatasetOwners* const owners_;
   std::atomic<int> streams_{0};
   mutable absl::Mutex mutex_;
   std::map<std::string, std::shared_ptr<Buffer>> buffers_ ABSL_GUARDED_BY(mutex_);

@@ -10,12 +10,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <ctime>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/text/field_error.h"
 #include "spdlog/spdlog.h"
 
@@ -42,6 +45,17 @@ std::string NameOf(const UploadStore::File& file) {
 std::string PartNameOf(const UploadStore::File& file) {
   return absl::StrCat(kPartPrefix, file.size_bytes, "-", NameOf(file));
 }
+
+// Returns the announced size of an incomplete upload; nullopt for the name of another file.
+std::optional<int64_t> AnnouncedBytes(absl::string_view name) {
+  int64_t bytes = 0;
+  if (!absl::ConsumePrefix(&name, kPartPrefix)) return std::nullopt;
+  if (!absl::SimpleAtoi(name.substr(0, name.find('-')), &bytes)) return std::nullopt;
+  return bytes;
+}
+
+// Returns the name of a file of the folder as a dataset.
+std::string DatasetOf(const std::string& name) { return absl::StrCat(kFolder, "/", name); }
 
 std::string PathOf(const std::string& root, const std::string& name) {
   return absl::StrCat(root, "/", kFolder, "/", name);
@@ -135,7 +149,7 @@ Upload Received(int64_t bytes) {
 
 Upload Whole(const UploadStore::File& file) {
   Upload upload = Received(file.size_bytes);
-  upload.set_path(absl::StrCat(kFolder, "/", NameOf(file)));
+  upload.set_path(DatasetOf(NameOf(file)));
   return upload;
 }
 
@@ -191,16 +205,19 @@ class UploadStore::Turn {
   bool over_ = false;
 };
 
-UploadStore::UploadStore(std::string root, int64_t max_bytes)
-    : root_(std::move(root)), max_bytes_(max_bytes), threads_(kUploadThreads) {
-  const absl::StatusOr<FileHandle> folder = OpenBeneath(root_, kFolder, O_RDONLY | O_DIRECTORY);
-  if (!folder.ok()) return;  // Nothing was uploaded yet.
+UploadStore::UploadStore(DatasetOwners* owners, int64_t max_bytes)
+    : owners_(owners), root_(owners->root()), max_bytes_(max_bytes), threads_(kUploadThreads) {
+  // Created now, so that no caller can create and own a replay buffer of this name.
+  const absl::StatusOr<FileHandle> folder = OpenFolder();
+  if (!folder.ok()) return;
   const int64_t now = std::time(nullptr);
   const absl::Status swept = ForEachFile(
       *folder, PathOf(root_, ""), [&](const std::string& name, const struct stat& info) {
+        owners_->SetBytes(DatasetOf(name), AnnouncedBytes(name).value_or(info.st_size));
         if (!absl::StartsWith(name, kPartPrefix)) return;
         if (now - info.st_mtim.tv_sec < kSecondsUntilForgotten) return;
         unlinkat(folder->fd(), name.c_str(), 0);
+        owners_->Forget(DatasetOf(name));
         spdlog::info("uploads: removed {}, incomplete and unchanged for a week", name);
       });
   if (!swept.ok()) spdlog::warn("uploads: {}", std::string(swept.message()));
@@ -250,25 +267,33 @@ absl::Status UploadStore::CheckSpace(const FileHandle& folder, const File& file,
                    "needs, or raise the setting"));
 }
 
-absl::StatusOr<Upload> UploadStore::Start(const File& file) {
+absl::StatusOr<Upload> UploadStore::Start(const Caller& caller, const File& file) {
   if (absl::Status status = Check(file); !status.ok()) return status;
   const absl::StatusOr<FileHandle> folder = OpenFolder();
   if (!folder.ok()) return folder.status();
+  const absl::MutexLock lock(&names_);
   absl::StatusOr<Upload> whole = FindWhole(*folder, file);
+  if (whole.ok() && owners_->Has(whole->path())) {
+    absl::Status added = owners_->Add(whole->path(), caller.name, file.size_bytes);
+    if (!added.ok()) return added;
+  }
   if (!absl::IsNotFound(whole.status())) return whole;
   const std::string name = PartNameOf(file);
   struct stat info = {};
-  if (fstatat(folder->fd(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
-    return Received(info.st_size);
-  }
-  if (absl::Status space = CheckSpace(*folder, file, file.size_bytes); !space.ok()) return space;
+  const bool is_new = fstatat(folder->fd(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0;
+  absl::Status status = is_new ? CheckSpace(*folder, file, file.size_bytes) : absl::OkStatus();
+  if (status.ok()) status = owners_->Add(DatasetOf(name), caller.name, file.size_bytes);
+  if (!status.ok()) return status;
+  if (!is_new) return Received(info.st_size);
   const FileHandle partial(
       openat(folder->fd(), name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
-  if (partial.fd() < 0) return FileFault(PathOf(root_, name), errno);
-  return Received(0);
+  if (partial.fd() >= 0) return Received(0);
+  status = FileFault(PathOf(root_, name), errno);
+  owners_->Forget(DatasetOf(name));
+  return status;
 }
 
-absl::StatusOr<Upload> UploadStore::Write(const File& file, int64_t offset,
+absl::StatusOr<Upload> UploadStore::Write(const Caller& caller, const File& file, int64_t offset,
                                           absl::string_view piece) {
   if (absl::Status status = Check(file); !status.ok()) return status;
   if (static_cast<int64_t>(piece.size()) > kMaxPieceBytes) {
@@ -292,6 +317,7 @@ absl::StatusOr<Upload> UploadStore::Write(const File& file, int64_t offset,
         absl::StrCat("file ", NameOf(file), " of ", file.size_bytes,
                      " bytes was not announced, or was removed; call StartUpload"));
   }
+  if (absl::Status own = owners_->CheckChange(caller, DatasetOf(name)); !own.ok()) return own;
   struct stat info = {};
   if (fstat(partial.fd(), &info) != 0) return FileFault(PathOf(root_, name), errno);
   int64_t received = info.st_size;
@@ -329,6 +355,7 @@ absl::StatusOr<Upload> UploadStore::Continue(const FileHandle& folder, const Fil
   const std::string found = hash.stream.FinishHex();
   if (found != file.sha256) {
     unlinkat(folder.fd(), PartNameOf(file).c_str(), 0);
+    owners_->Forget(DatasetOf(PartNameOf(file)));
     return absl::DataLossError(absl::StrCat("what was sent has SHA-256 ", found,
                                             "; accepted: sha256, ", file.sha256,
                                             "; it was removed: send the file again"));
@@ -340,10 +367,18 @@ absl::StatusOr<Upload> UploadStore::Continue(const FileHandle& folder, const Fil
 absl::Status UploadStore::Publish(const FileHandle& folder, const File& file,
                                   const FileHandle& partial) const {
   const std::string name = NameOf(file);
+  const std::string part = PartNameOf(file);
   if (fsync(partial.fd()) != 0) return FileFault(PathOf(root_, name), errno);
-  if (renameat(folder.fd(), PartNameOf(file).c_str(), folder.fd(), name.c_str()) != 0) {
-    return FileFault(PathOf(root_, name), errno);
+  const absl::MutexLock lock(&names_);
+  // The record of the owners exists before the file, so that the file is never without.
+  absl::Status status = owners_->Copy(DatasetOf(part), DatasetOf(name));
+  if (!status.ok()) return status;
+  if (renameat(folder.fd(), part.c_str(), folder.fd(), name.c_str()) != 0) {
+    status = FileFault(PathOf(root_, name), errno);
+    owners_->Forget(DatasetOf(name));
+    return status;
   }
+  owners_->Forget(DatasetOf(part));
   return fsync(folder.fd()) == 0 ? absl::OkStatus() : FileFault(PathOf(root_, ""), errno);
 }
 

@@ -14,13 +14,14 @@
 #include "base/files/beneath.h"
 #include "base/files/sha256.h"
 #include "genesis/training/v1/operations.pb.h"
+#include "server/auth/dataset_owners.h"
 #include "server/base/io_threads.h"
 
 namespace genesis {
 
 // The files that clients uploaded for their jobs: <root>/uploads/<SHA-256>.<kind>. A file gets this
 // name only when it is complete and durable. An incomplete upload is a hidden file in the same
-// folder. It survives the daemon, and any client can continue it. A start of the daemon removes it
+// folder. It survives the daemon, and its owners can continue it. A start of the daemon removes it
 // after a week without progress.
 //
 // The SHA-256 is computed incrementally, at most kHashBytes per call, so that no call waits for a
@@ -44,12 +45,14 @@ class UploadStore {
     int64_t size_bytes = 0;
   };
 
-  // `max_bytes` is the limit of all files together.
-  UploadStore(std::string root, int64_t max_bytes);
+  // `max_bytes` is the limit of all files together. Tells `owners` the sizes of their files; an
+  // incomplete one counts with the size that was announced.
+  UploadStore(DatasetOwners* owners, int64_t max_bytes);
 
-  // Both block on the disk.
-  absl::StatusOr<training::v1::Upload> Start(const File& file);
-  absl::StatusOr<training::v1::Upload> Write(const File& file, int64_t offset,
+  // Both block on the disk. Start makes the caller an owner of the file, unless it is complete and
+  // has none.
+  absl::StatusOr<training::v1::Upload> Start(const Caller& caller, const File& file);
+  absl::StatusOr<training::v1::Upload> Write(const Caller& caller, const File& file, int64_t offset,
                                              absl::string_view piece);
 
   // Runs a task on a thread that may block on the disk. UNAVAILABLE above kMaxWaiting tasks,
@@ -69,15 +72,18 @@ class UploadStore {
   absl::StatusOr<FileHandle> OpenFolder() const;
   // Returns the complete file, or NOT_FOUND.
   absl::StatusOr<training::v1::Upload> FindWhole(const FileHandle& folder, const File& file) const;
-  // Returns RESOURCE_EXHAUSTED if `more` bytes exceed the quota or the free space.
+  // Returns RESOURCE_EXHAUSTED if `more` bytes exceed the limit or the free space.
   absl::Status CheckSpace(const FileHandle& folder, const File& file, int64_t more) const;
   absl::StatusOr<training::v1::Upload> Continue(const FileHandle& folder, const File& file,
                                                 const FileHandle& partial, int64_t received,
                                                 Hash& hash) const;
   absl::Status Publish(const FileHandle& folder, const File& file, const FileHandle& partial) const;
 
+  DatasetOwners* const owners_;
   const std::string root_;
   const int64_t max_bytes_;
+  // Held while a file gets its first or its last name, so that its owners are those of both calls.
+  mutable absl::Mutex names_;
   absl::Mutex mutex_;
   // Keyed by the name of the partial file.
   std::map<std::string, std::unique_ptr<Hash>> hashes_ ABSL_GUARDED_BY(mutex_);

@@ -34,8 +34,11 @@ constexpr size_t kMaxPathChecks = 64;
 
 std::string NewJobId() { return absl::StrFormat("job-%012x", RandomNumber() & 0xffffffffffffULL); }
 
-// Returns an error unless the path exists below the root and no link leads out of it.
-std::optional<FieldError> PathError(const std::string& datasets_root, const JobPath& named) {
+// Returns an error unless the path exists below the root, no link leads out of it, and `sees`
+// returns true for it without links.
+template <typename Sees>
+std::optional<FieldError> PathError(const std::string& datasets_root, const JobPath& named,
+                                    const Sees& sees) {
   namespace fs = std::filesystem;
   const fs::path root = datasets_root;
   std::error_code error;
@@ -47,7 +50,7 @@ std::optional<FieldError> PathError(const std::string& datasets_root, const JobP
   }
   const bool there =
       named.folder ? fs::is_directory(real, error) : fs::is_regular_file(real, error);
-  if (there) return std::nullopt;
+  if (there && sees(relative)) return std::nullopt;
   const std::string kind = named.folder ? "folder" : "file";
   return FieldError{
       named.field, QuoteValue(named.path),
@@ -63,21 +66,32 @@ FieldError NotConfigured(training::v1::LauncherKind launcher) {
                        " and workers.remote: true where it is, and restart it")};
 }
 
-std::vector<FieldError> MissingPaths(const std::string& datasets_root, const JobSpec& spec) {
+}  // namespace
+
+std::vector<FieldError> Admission::MissingPaths(const Caller& caller, const JobSpec& spec) const {
+  const auto sees = [this, &caller](const std::string& path) {
+    return options_.owners == nullptr || options_.owners->Sees(caller, path);
+  };
   std::vector<FieldError> missing;
   for (const JobPath& path : PathsOf(spec)) {
-    if (auto error = PathError(datasets_root, path)) missing.push_back(*std::move(error));
+    if (auto error = PathError(options_.datasets_root, path, sees)) {
+      missing.push_back(*std::move(error));
+    }
   }
   return missing;
 }
 
-}  // namespace
+absl::Status Admission::CheckRoom(const std::string& owner, int64_t more,
+                                  const std::string& what) const {
+  if (options_.owners == nullptr) return absl::OkStatus();
+  return options_.owners->CheckRoom(owner, more, what);
+}
 
 void Admission::Train(const TrainRequest& request, const Caller& caller,
                       const Callback<Job>& callback) {
   const auto submit = [this, request, caller, callback] {
-    const Submission submission = {request, caller,
-                                   MissingPaths(options_.datasets_root, request.spec())};
+    Submission submission = {request, caller, MissingPaths(caller, request.spec()), {}};
+    submission.room = CheckRoom(OwnerOf(submission), 1, "the checkpoints of a job");
     writer_.Ask<Job>(
         [this, submission] {
           dispatcher_.StartQueued();
@@ -207,8 +221,8 @@ absl::StatusOr<Job> Admission::Accept(const Submission& submission) {
   }
   absl::StatusOr<Job> job = NewJob(submission);
   if (!job.ok() || request.validate_only()) return job;
-  const absl::Status room = CheckQueue(job->owner());
-  if (!room.ok()) return room;
+  if (absl::Status room = CheckQueue(job->owner()); !room.ok()) return room;
+  if (!submission.room.ok()) return submission.room;
   table_.Insert(*job);
   training::v1::JobEvent accepted;
   accepted.mutable_state_changed()->set_to(job->state());

@@ -20,8 +20,8 @@ namespace genesis {
 // The admission of jobs to the queue. It checks names, specification and files, and reports all
 // errors of the first of them that has any. A repeated request returns the job that it created.
 //
-// Owner: JobManager. Threads: any thread may call Train and SetQueueLimit, only the writer thread
-// the rest. Files are checked on other threads, because a file system may hang.
+// Owner: JobManager. Threads: any thread may call Train, SetQueueLimit and CheckRoom, only the
+// writer thread the rest. Files are checked on other threads, because a file system may hang.
 class Admission {
  public:
   Admission(const JobManagerOptions& options, JobLedger* ledger, Dispatcher* dispatcher,
@@ -41,9 +41,14 @@ class Admission {
   void SetQueueLimit(int jobs) { queue_limit_ = jobs; }
   // Returns RESOURCE_EXHAUSTED if the queue, or the owner's part of it, is full.
   absl::Status CheckQueue(const std::string& owner) const;
+  // Returns RESOURCE_EXHAUSTED if the owner may not store `more` bytes of `what`. Any thread.
+  absl::Status CheckRoom(const std::string& owner, int64_t more, const std::string& what) const;
 
  private:
   using Job = training::v1::Job;
+
+  std::vector<FieldError> MissingPaths(const Caller& caller,
+                                       const training::v1::JobSpec& spec) const;
 
   absl::StatusOr<Job> Accept(const Submission& submission);
   // Returns the owner of the job: the one that the request names, otherwise the caller.

@@ -6,6 +6,7 @@
 #include "config/precision/gate.h"
 #include "config/settings/settings.h"
 #include "genesis/training/v1/operations.pb.h"
+#include "server/auth/dataset_owners.h"
 #include "server/launchers/launchers.h"
 
 namespace genesis {
@@ -27,6 +28,8 @@ struct JobManagerOptions {
   // Called on the writer thread at milestones, evaluations and ends of jobs; must not block.
   std::function<void(const training::v1::HistoryRow&)> on_history =
       [](const training::v1::HistoryRow&) {};
+  // Null: datasets have no owners, and no bytes are limited.
+  const DatasetOwners* owners = nullptr;
   // The clusters from which workers may be requested; null for none.
   Launchers* launchers = nullptr;
   int launcher_poll_seconds = LauncherSettings().poll_seconds;

@@ -233,13 +233,17 @@ void JobRequests::DrainWorker(const std::string& worker_id,
        callback});
 }
 
-void JobRequests::JobThatNeedsDataset(const std::string& name,
+void JobRequests::JobThatNeedsDataset(const Caller& caller, const std::string& name,
                                       const Callback<std::string>& callback) {
   context_.writer.Ask<std::string>(
-      [this, name] {
+      [this, caller, name] {
+        const Visibility visibility(context_.options.own_jobs_only);
         std::string needed_by;
         for (const std::string& id : context_.table.Ids()) {
-          if (Names(context_.table.Find(id)->spec(), name)) needed_by = id;
+          const Job& job = *context_.table.Find(id);
+          if (!Names(job.spec(), name)) continue;
+          needed_by = visibility.Sees(caller, job.owner()) ? absl::StrCat("job \"", id, "\"")
+                                                           : "a job of another owner";
         }
         return needed_by;
       },

@@ -37,8 +37,10 @@ class JobRequests {
   // Drains a worker: its job is checkpointed and queued again, then the worker ends.
   void DrainWorker(const std::string& worker_id,
                    const Callback<training::v1::DrainWorkerResponse>& callback);
-  // Passes the ID of an unfinished job that reads the dataset to the callback; "" for none.
-  void JobThatNeedsDataset(const std::string& name, const Callback<std::string>& callback);
+  // Passes an unfinished job that reads the dataset to the callback: `job "ID"` if the caller may
+  // see it, otherwise "a job of another owner"; "" for none.
+  void JobThatNeedsDataset(const Caller& caller, const std::string& name,
+                           const Callback<std::string>& callback);
 
  private:
   absl::StatusOr<training::v1::Job> PauseNow(const training::v1::Job& job);

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "absl/status/status.h"
 #include "base/text/field_error.h"
 #include "genesis/training/v1/training_service.pb.h"
 #include "server/auth/caller.h"
@@ -12,8 +13,9 @@ namespace genesis {
 struct Submission {
   training::v1::TrainRequest request;
   Caller caller;
-  std::vector<FieldError>
-      missing;  // Files and folders that the specification names and that do not exist.
+  // Files and folders that the specification names and that do not exist for the caller.
+  std::vector<FieldError> missing;
+  absl::Status room;  // Whether the owner may store checkpoints.
 };
 
 }  // namespace genesis

@@ -102,7 +102,7 @@ class AppendUpload final : public HttpUpload, public std::enable_shared_from_thi
         fields_(call.fields),
         is_lines_(HasContentType(call.request, kJsonLines)),
         store_(store),
-        stream_(store, metrics, MayDo(call.call.caller().role, Role::kAdmin)) {}
+        stream_(store, metrics, call.call.caller()) {}
 
   absl::Status Begin() { return stream_.Begin(); }
 

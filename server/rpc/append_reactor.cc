@@ -20,7 +20,7 @@ class AppendReactor final : public grpc::ServerReadReactor<AppendTrajectoriesReq
       : call_(call),
         context_(context),
         store_(store),
-        stream_(store, metrics, MayDo(call.caller().role, Role::kAdmin)),
+        stream_(store, metrics, call.caller()),
         response_(response) {}
 
   void Begin() {

@@ -112,6 +112,7 @@ constexpr FrozenRow kFrozen[] = {
     {"quotas.slots", "GENESIS_QUOTAS_SLOTS", "--quotas-slots", "0"},
     {"quotas.requests_per_second", "GENESIS_QUOTAS_REQUESTS_PER_SECOND",
      "--quotas-requests-per-second", "0"},
+    {"quotas.stored_bytes", "GENESIS_QUOTAS_STORED_BYTES", "--quotas-stored-bytes", "0"},
     {"drain.timeout_seconds", "GENESIS_DRAIN_TIMEOUT_SECONDS", "--drain-timeout-seconds", "20"},
     {"precision.reduced_precision", "GENESIS_PRECISION_REDUCED_PRECISION",
      "--precision-reduced-precision", "true"},

@@ -170,6 +170,7 @@ const Variables& OtherValues() {
       {"quotas.queued_jobs", "10"},
       {"quotas.slots", "4"},
       {"quotas.requests_per_second", "50"},
+      {"quotas.stored_bytes", "1099511627776"},
       {"drain.timeout_seconds", "0"},
       {"precision.reduced_precision", "false"},
       {"precision.cpu_fallback", "emulate"},

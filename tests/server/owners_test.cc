@@ -66,6 +66,39 @@ class OwnersTest : public DaemonTest {
     GetJobResponse response;
     return Call(name, &TrainingService::Stub::GetJob, request, &response).error_code();
   }
+  // Submits a job that reads the replay buffer.
+  grpc::Status Train(const std::string& name, const std::string& id, const std::string& buffer) {
+    TrainRequest request;
+    *request.mutable_spec() = MakeSpec();
+    request.mutable_spec()->mutable_dataset()->mutable_replay()->set_path(buffer);
+    request.set_job_id(id);
+    return Call(name, &TrainingService::Stub::Train, request, &trained_);
+  }
+  // Appends one batch of one transition.
+  grpc::Status Append(const std::string& name, const std::string& dataset, int batch) {
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", absl::StrCat("Bearer ", kToken, name));
+    AppendTrajectoriesRequest request;
+    request.set_dataset(dataset);
+    request.set_batch_id(absl::StrCat(batch));
+    request.set_observation_size(1);
+    request.set_action_size(1);
+    request.add_observations(1);
+    request.add_actions(1);
+    request.add_next_observations(1);
+    request.add_rewards(1);
+    AppendTrajectoriesResponse response;
+    const auto writer = stub_->AppendTrajectories(&context, &response);
+    writer->Write(request);
+    writer->WritesDone();
+    return writer->Finish();
+  }
+  StatusCode DeleteAs(const std::string& name, const std::string& dataset) {
+    DeleteDatasetRequest request;
+    request.set_name(dataset);
+    DeleteDatasetResponse response;
+    return Call(name, &TrainingService::Stub::DeleteDataset, request, &response).error_code();
+  }
   void AwaitEnd(const std::string& id) {
     GetJobRequest request;
     request.set_job_id(id);
@@ -121,6 +154,90 @@ TEST_F(OwnersTest, OnlyAnAdminSubmitsForAnother) {
   EXPECT_THAT(refused.error_message(), HasSubstr("accepted: \"ann\""));
   EXPECT_TRUE(Submit("root", "ok-3", "bob").ok());
   EXPECT_EQ(trained_.job().owner(), "bob");
+}
+
+TEST_F(OwnersTest, ADatasetBelongsToTheCallerThatCreatedIt) {
+  using Stub = TrainingService::Stub;
+  temp_.Write("datasets/old/readme", "from an operator");
+  EXPECT_EQ(Append("ann", "old", 1).error_code(), StatusCode::PERMISSION_DENIED) << "the admins'";
+  EXPECT_EQ(Append("ann", "uploads", 1).error_code(), StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(Append("vic", "arm", 1).error_code(), StatusCode::PERMISSION_DENIED);
+  ASSERT_TRUE(Append("ann", "arm", 1).ok());
+  const grpc::Status refused = Append("bob", "arm", 2);
+  EXPECT_EQ(refused.error_code(), StatusCode::PERMISSION_DENIED);
+  EXPECT_THAT(refused.error_message(), HasSubstr("dataset \"arm\" belongs to \"ann\""));
+  EXPECT_TRUE(Append("root", "arm", 3).ok());
+  EXPECT_TRUE(Append("ann", "arm", 4).ok());
+  ListDatasetsResponse listed;
+  ASSERT_TRUE(Call("vic", &Stub::ListDatasets, ListDatasetsRequest(), &listed).ok());
+  for (const DatasetInfo& dataset : listed.datasets()) {
+    EXPECT_THAT(dataset.owners(), dataset.name() == "arm" ? ElementsAre("ann") : ElementsAre());
+  }
+  EXPECT_EQ(DeleteAs("bob", "arm"), StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(DeleteAs("ann", "data.npz"), StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(DeleteAs("ann", "arm/00000000000000000000.segment"), StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(DeleteAs("bob", "absent"), StatusCode::NOT_FOUND);
+  EXPECT_EQ(DeleteAs("ann", "arm"), StatusCode::OK);
+  EXPECT_TRUE(Append("bob", "arm", 1).ok()) << "the name is free again";
+}
+
+TEST_F(OwnersTest, WithOwnJobsOnlyADatasetOfAnotherCannotBeTrainedOn) {
+  Begin(true, {});
+  using Stub = TrainingService::Stub;
+  ASSERT_TRUE(Append("ann", "arm", 1).ok());
+  ASSERT_TRUE(Train("ann", "hold-1", "arm").ok());
+  const grpc::Status refused = Train("bob", "hold-2", "arm");
+  EXPECT_EQ(refused.error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(refused.error_message(), HasSubstr("there is no such folder"));
+  EXPECT_TRUE(Train("root", "hold-3", "arm").ok());
+  ListDatasetsResponse listed;
+  ASSERT_TRUE(Call("bob", &Stub::ListDatasets, ListDatasetsRequest(), &listed).ok());
+  for (const DatasetInfo& dataset : listed.datasets()) EXPECT_NE(dataset.name(), "arm");
+  EXPECT_EQ(DeleteAs("ann", "arm"), StatusCode::FAILED_PRECONDITION);
+  for (const char* id : {"hold-1", "hold-3"}) {
+    EXPECT_EQ(ChangeAs("root", id, &Stub::CancelJob), StatusCode::OK);
+    AwaitEnd(id);
+  }
+  EXPECT_EQ(DeleteAs("ann", "arm"), StatusCode::OK);
+}
+
+TEST_F(OwnersTest, AnOwnerStoresAtMostItsQuota) {
+  Begin(false, {.stored_bytes = 1000});
+  grpc::Status status;
+  int batches = 0;
+  while (status.ok() && batches < 100) status = Append("ann", "arm", ++batches);
+  EXPECT_GT(batches, 5);
+  EXPECT_LT(batches, 20);
+  EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("quotas.stored_bytes is 1000"));
+  EXPECT_TRUE(Append("ann", "arm", 1).ok()) << "a batch that is there already";
+  EXPECT_TRUE(Append("bob", "leg", 1).ok());
+  StartUploadRequest upload;
+  upload.set_sha256(std::string(64, 'a'));
+  upload.set_kind("npz");
+  upload.set_size_bytes(999);
+  StartUploadResponse unused;
+  const grpc::Status file = Call("ann", &TrainingService::Stub::StartUpload, upload, &unused);
+  EXPECT_EQ(file.error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(file.error_message(), HasSubstr("of 999 bytes"));
+}
+
+// The checkpoints of fake_worker have a size of their own.
+TEST_F(OwnersTest, AJobOfAnOwnerBeyondItsQuotaIsRefusedAndCheckpointsCount) {
+  Begin(false, {.stored_bytes = 1});
+  ASSERT_TRUE(Submit("ann", "ok-1").ok());
+  AwaitEnd("ok-1");
+  const grpc::Status refused = Submit("ann", "ok-2");
+  EXPECT_EQ(refused.error_code(), StatusCode::RESOURCE_EXHAUSTED) << refused.error_message();
+  EXPECT_THAT(refused.error_message(), HasSubstr("no room for the checkpoints of a job"));
+  EXPECT_TRUE(Submit("ann", "ok-1").ok()) << "the same call again";
+  EXPECT_TRUE(Submit("bob", "ok-3").ok());
+  DeleteJobRequest request;
+  request.set_job_id("ok-1");
+  request.set_delete_checkpoints(true);
+  DeleteJobResponse response;
+  ASSERT_TRUE(Call("ann", &TrainingService::Stub::DeleteJob, request, &response).ok());
+  EXPECT_TRUE(Submit("ann", "ok-2").ok());
 }
 
 TEST_F(OwnersTest, AnIdOfAnotherOwnerIsTaken) {

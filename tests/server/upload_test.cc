@@ -18,11 +18,15 @@ namespace genesis {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using training::v1::Upload;
 
 constexpr int64_t kPlenty = int64_t{1} << 40;
+const Caller kUploader = {.name = "ann", .role = Role::kSubmitter};
+const Caller kOther = {.name = "bob", .role = Role::kSubmitter};
+const Caller kAnyAdmin = {.name = "root"};
 
 std::string RandomBytes(size_t size) {
   std::mt19937_64 random(std::random_device{}());
@@ -50,8 +54,30 @@ std::vector<std::string> Names(const std::string& folder) {
   return names;
 }
 
+// An UploadStore whose caller is ann.
+class AnnsStore {
+ public:
+  AnnsStore(const std::string& root, int64_t max_bytes)
+      : owners_(*DatasetOwners::Open(root, Visibility(true), [](auto&) { return 0; })),
+        store_(owners_.get(), max_bytes) {}
+  absl::StatusOr<Upload> Start(const UploadStore::File& file) {
+    return store_.Start(kUploader, file);
+  }
+  absl::StatusOr<Upload> Write(const UploadStore::File& file, int64_t offset,
+                               absl::string_view piece) {
+    return store_.Write(kUploader, file, offset, piece);
+  }
+  absl::Status Post(std::function<void()> task) { return store_.Post(std::move(task)); }
+  DatasetOwners& owners() { return *owners_; }
+  UploadStore& store() { return store_; }
+
+ private:
+  const std::unique_ptr<DatasetOwners> owners_;
+  UploadStore store_;
+};
+
 // Sends the rest of the file in pieces of at most `most` bytes.
-absl::StatusOr<Upload> Send(UploadStore& store, const std::string& bytes,
+absl::StatusOr<Upload> Send(AnnsStore& store, const std::string& bytes,
                             size_t most = UploadStore::kMaxPieceBytes) {
   const UploadStore::File file = FileOf(bytes);
   absl::StatusOr<Upload> upload = store.Start(file);
@@ -65,7 +91,7 @@ absl::StatusOr<Upload> Send(UploadStore& store, const std::string& bytes,
 
 TEST(UploadTest, AFileHasItsNameOnceItIsWhole) {
   TempDir temp;
-  UploadStore store(temp.path(), kPlenty);
+  AnnsStore store(temp.path(), kPlenty);
   const std::string bytes = RandomBytes(100'001);
   const UploadStore::File file = FileOf(bytes);
   ASSERT_EQ(store.Start(file)->received_bytes(), 0);
@@ -85,7 +111,7 @@ TEST(UploadTest, AFileHasItsNameOnceItIsWhole) {
 
 TEST(UploadTest, APieceForAnotherPlaceIsLeftOut) {
   TempDir temp;
-  UploadStore store(temp.path(), kPlenty);
+  AnnsStore store(temp.path(), kPlenty);
   const std::string bytes = RandomBytes(5000);
   const UploadStore::File file = FileOf(bytes);
   ASSERT_TRUE(store.Start(file).ok());
@@ -104,9 +130,9 @@ TEST(UploadTest, GoesOnInAnotherDaemonAndComparesInSteps) {
   const std::string bytes = RandomBytes(UploadStore::kHashBytes + 3'000'000);
   const UploadStore::File file = FileOf(bytes);
   int64_t sent = 0;
-  ASSERT_TRUE(UploadStore(temp.path(), kPlenty).Start(file).ok());
+  ASSERT_TRUE(AnnsStore(temp.path(), kPlenty).Start(file).ok());
   while (sent < file.size_bytes) {
-    UploadStore store(temp.path(), kPlenty);
+    AnnsStore store(temp.path(), kPlenty);
     for (int i = 0; i < 20 && sent < file.size_bytes; ++i) {
       const auto upload = store.Write(
           file, sent, absl::string_view(bytes).substr(static_cast<size_t>(sent), 1'000'000));
@@ -117,14 +143,14 @@ TEST(UploadTest, GoesOnInAnotherDaemonAndComparesInSteps) {
       }
     }
   }
-  const auto upload = Send(*std::make_unique<UploadStore>(temp.path(), kPlenty), bytes);
+  const auto upload = Send(*std::make_unique<AnnsStore>(temp.path(), kPlenty), bytes);
   ASSERT_TRUE(upload.ok()) << upload.status();
   EXPECT_EQ(Sha256HexOfFile(temp.path() + "/" + upload->path()), file.sha256);
 }
 
 TEST(UploadTest, OtherBytesThanAnnouncedAreRemoved) {
   TempDir temp;
-  UploadStore store(temp.path(), kPlenty);
+  AnnsStore store(temp.path(), kPlenty);
   const std::string bytes = RandomBytes(3000);
   std::string others = bytes;
   others[1234] ^= 1;
@@ -139,7 +165,7 @@ TEST(UploadTest, OtherBytesThanAnnouncedAreRemoved) {
 
 TEST(UploadTest, AnnouncementsThatAreNoneAreRefusedAllFaultsAtOnce) {
   TempDir temp;
-  UploadStore store(temp.path(), kPlenty);
+  AnnsStore store(temp.path(), kPlenty);
   const UploadStore::File bad{.sha256 = "../../etc/passwd", .kind = "n/../pz", .size_bytes = 0};
   const absl::Status status = store.Start(bad).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
@@ -163,7 +189,7 @@ TEST(UploadTest, ALinkInTheWayIsNotFollowed) {
   TempDir temp;
   TempDir outside;
   fs::create_directory_symlink(outside.path(), temp.path() + "/uploads");
-  UploadStore store(temp.path(), kPlenty);
+  AnnsStore store(temp.path(), kPlenty);
   EXPECT_FALSE(store.Start(FileOf("abc")).ok());
   fs::remove(temp.path() + "/uploads");
   fs::create_directory(temp.path() + "/uploads");
@@ -177,7 +203,7 @@ TEST(UploadTest, ALinkInTheWayIsNotFollowed) {
 
 TEST(UploadTest, TheQuotaIsForAllFilesTogether) {
   TempDir temp;
-  UploadStore store(temp.path(), 10'000);
+  AnnsStore store(temp.path(), 10'000);
   const std::string first = RandomBytes(6000), second = RandomBytes(5000);
   ASSERT_TRUE(Send(store, first).ok());
   const absl::Status status = Send(store, second).status();
@@ -196,7 +222,7 @@ TEST(UploadTest, TheQuotaIsForAllFilesTogether) {
 
 TEST(UploadTest, AFileThatTheDiskHasNoRoomForIsRefusedBeforeItIsSent) {
   TempDir temp;
-  UploadStore store(temp.path(), std::numeric_limits<int64_t>::max());
+  AnnsStore store(temp.path(), std::numeric_limits<int64_t>::max());
   const std::string bytes = RandomBytes(100);
   UploadStore::File file = FileOf(bytes);
   file.size_bytes = int64_t{1} << 50;
@@ -212,13 +238,13 @@ TEST(UploadTest, AStartRemovesWhatNobodyContinuedForAWeek) {
   TempDir temp;
   const UploadStore::File old = FileOf("old"), young = FileOf("young");
   {
-    UploadStore store(temp.path(), kPlenty);
+    AnnsStore store(temp.path(), kPlenty);
     ASSERT_TRUE(store.Start(old).ok() && store.Start(young).ok());
   }
   const std::string folder = temp.path() + "/uploads/";
   fs::last_write_time(folder + ".part-3-" + old.sha256 + ".npz",
                       fs::file_time_type::clock::now() - std::chrono::hours(8 * 24));
-  UploadStore store(temp.path(), kPlenty);
+  AnnsStore store(temp.path(), kPlenty);
   EXPECT_EQ(Names(folder), std::vector<std::string>{".part-5-" + young.sha256 + ".npz"});
 }
 
@@ -230,7 +256,7 @@ TEST(UploadTest, OneCallAtATimeWritesToAFile) {
   bool aborted = false;
   for (int round = 0; round < 100 && !aborted; ++round) {
     // Each round begins by hashing all existing bytes.
-    UploadStore store(temp.path(), kPlenty);
+    AnnsStore store(temp.path(), kPlenty);
     ASSERT_TRUE(store.Start(file).ok());
     int64_t at = store.Write(file, 0, "")->received_bytes();
     while (at < file.size_bytes - 1) {
@@ -238,7 +264,7 @@ TEST(UploadTest, OneCallAtATimeWritesToAFile) {
                .Write(file, at, absl::string_view(bytes).substr(static_cast<size_t>(at), 2'000'000))
                ->received_bytes();
     }
-    UploadStore fresh(temp.path(), kPlenty);
+    AnnsStore fresh(temp.path(), kPlenty);
     absl::Status first, second;
     std::thread other([&] { first = fresh.Write(file, at, "").status(); });
     second = fresh.Write(file, at, "").status();
@@ -252,7 +278,7 @@ TEST(UploadTest, OneCallAtATimeWritesToAFile) {
 TEST(UploadTest, CallsThatWaitForTheDiskAreBounded) {
   TempDir temp;
   absl::Notification free;
-  UploadStore store(temp.path(), kPlenty);
+  AnnsStore store(temp.path(), kPlenty);
   size_t posted = 0;
   absl::Status status;
   while (posted < 1000 && (status = store.Post([&free] { free.WaitForNotification(); })).ok()) {
@@ -266,7 +292,7 @@ TEST(UploadTest, CallsThatWaitForTheDiskAreBounded) {
 
 TEST(UploadTest, SeveralSendersOfOneFileAgree) {
   TempDir temp;
-  UploadStore store(temp.path(), kPlenty);
+  AnnsStore store(temp.path(), kPlenty);
   const std::string bytes = RandomBytes(1'000'003);
   std::vector<std::thread> senders;
   std::vector<absl::StatusOr<Upload>> ends(8);
@@ -278,6 +304,63 @@ TEST(UploadTest, SeveralSendersOfOneFileAgree) {
     ASSERT_TRUE(end.ok()) << end.status();
     EXPECT_EQ(ReadAll(temp.path() + "/" + end->path()), bytes);
   }
+}
+
+TEST(UploadTest, AFileBelongsToEveryCallerThatAnnouncedIt) {
+  TempDir temp;
+  const std::string bytes = RandomBytes(1000);
+  const UploadStore::File file = FileOf(bytes);
+  const std::string name = "uploads/" + file.sha256 + ".npz";
+  {
+    AnnsStore store(temp.path(), kPlenty);
+    ASSERT_TRUE(store.Start(file).ok());
+    const absl::Status refused = store.store().Write(kOther, file, 0, bytes).status();
+    EXPECT_TRUE(absl::IsPermissionDenied(refused)) << refused;
+    EXPECT_THAT(refused.message(), HasSubstr("belongs to \"ann\""));
+    ASSERT_TRUE(store.store().Start(kOther, file).ok());
+    ASSERT_TRUE(store.store().Write(kAnyAdmin, file, 0, bytes).ok()) << "an admin changes all";
+    EXPECT_EQ(store.store().Start({.name = "cem", .role = Role::kSubmitter}, file)->path(), name);
+  }
+  AnnsStore store(temp.path(), kPlenty);
+  EXPECT_THAT(store.owners().Of(kAnyAdmin, name), ElementsAre("ann", "bob", "cem"));
+  EXPECT_THAT(store.owners().Of(kOther, name), ElementsAre("bob"));
+  EXPECT_TRUE(store.owners().Sees(kOther, name));
+  EXPECT_FALSE(store.owners().Sees({.name = "vic", .role = Role::kViewer}, name));
+  EXPECT_EQ(Names(temp.path() + "/.owners/uploads"), std::vector{file.sha256 + ".npz"});
+}
+
+TEST(UploadTest, AFileWithoutAnOwnerGetsNone) {
+  TempDir temp;
+  const std::string bytes = RandomBytes(10);
+  const UploadStore::File file = FileOf(bytes);
+  const std::string name = "uploads/" + file.sha256 + ".npz";
+  temp.Write(name, bytes);
+  AnnsStore store(temp.path(), kPlenty);
+  EXPECT_EQ(store.Start(file)->path(), name);
+  EXPECT_FALSE(store.owners().Has(name));
+  EXPECT_TRUE(store.owners().Sees(kOther, name));
+}
+
+TEST(UploadTest, AFileBeyondTheOwnersQuotaIsRefusedBeforeItIsSent) {
+  TempDir temp;
+  const std::string first = RandomBytes(600), second = RandomBytes(500);
+  {
+    AnnsStore store(temp.path(), kPlenty);
+    store.owners().SetQuota(1000);
+    ASSERT_TRUE(store.Start(FileOf(first)).ok());
+  }
+  AnnsStore store(temp.path(), kPlenty);
+  store.owners().SetQuota(1000);
+  const absl::Status refused = store.Start(FileOf(second)).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_THAT(refused.message(), HasSubstr("\"ann\" stores 600 bytes and quotas.stored_bytes is "
+                                           "1000, which leaves no room for dataset \"uploads/"));
+  EXPECT_THAT(refused.message(), HasSubstr("of 500 bytes; delete datasets"));
+  EXPECT_EQ(Names(temp.path() + "/uploads").size(), 1U);
+  EXPECT_TRUE(store.store().Start(kOther, FileOf(second)).ok()) << "each owner for itself";
+  ASSERT_TRUE(Send(store, first).ok());
+  store.owners().Forget("uploads/" + FileOf(first).sha256 + ".npz");
+  EXPECT_TRUE(store.Start(FileOf(second)).ok());
 }
 
 }  // namespace
