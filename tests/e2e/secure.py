@@ -73,10 +73,12 @@ class Client:
 
     def call(self, method, timeout=harness.LONG, **fields):
         request, response = messages(method)
-        stub = self.channel.unary_unary(
+        streams = method == "AppendTrajectories"
+        stub = (self.channel.stream_unary if streams else self.channel.unary_unary)(
             f"/{TRAINING}/{method}", request_serializer=request.SerializeToString,
             response_deserializer=response.FromString)
-        return stub(request(**fields), metadata=self.metadata, timeout=timeout)
+        message = request(**fields)
+        return stub(iter([message]) if streams else message, metadata=self.metadata, timeout=timeout)
 
     def stream(self, method, timeout=harness.LONG, **fields):
         request, response = messages(method)

@@ -1,6 +1,7 @@
 """Tests authentication and roles: tokens on each method, TLS and client certificates, the Unix socket, the audit log; and that no secret is
 ever logged."""
 
+import hashlib
 import json
 import os
 import pathlib
@@ -21,6 +22,8 @@ import secure
 
 # The comments in training_service.proto name the role of each method: "Role: viewer."
 PROTO = (harness.SOURCE / "proto/genesis/training/v1/training_service.proto").read_text()
+BATCH = {"batch_id": "1", "observation_size": 1, "action_size": 1, "observations": [1], "actions": [1], "next_observations": [1],
+         "rewards": [1]}
 
 
 def documented_roles():
@@ -201,12 +204,13 @@ class Owners(SecurityTest):
             tokens[name], line = secure.new_token(name, role)
             lines.append(line)
         daemon = self.start("--auth-tokens-file", str(secure.write_secret(self.folder / "tokens", "\n".join(lines) + "\n")), *flags)
-        self.callers = {}
+        self.callers, self.clients = {}, {}
         for name, token in tokens.items():
-            client = self.plain(daemon, token)
+            self.clients[name] = client = self.plain(daemon, token)
             http_api = HttpWithToken(daemon.http, token)
             self.callers[name] = {"grpc": client.code, "http": lambda method, api=http_api, **fields: api.call(method, fields).code}
         self.jobs = 0
+        return daemon
 
     def job_of_ann(self, kind):
         self.jobs += 1
@@ -218,6 +222,16 @@ class Owners(SecurityTest):
         return job_id
 
     def fields(self, method):
+        if method in ("AppendTrajectories", "DeleteDataset"):
+            self.jobs += 1
+            batch = {**BATCH, "dataset": f"buffer-{self.jobs}"}
+            self.assertEqual(self.callers["ann"]["http"]("AppendTrajectories", **batch), "OK")
+            return {"name": batch["dataset"]} if method == "DeleteDataset" else batch
+        if method == "WriteUpload":
+            self.jobs += 1
+            file = {"sha256": f"{self.jobs:064x}", "kind": "npz", "size_bytes": 1}
+            self.assertEqual(self.callers["ann"]["http"]("StartUpload", **file), "OK")
+            return file
         if "Checkpoint" in method and method not in ("Checkpoint", "ListCheckpoints"):
             return {"checkpoint_id": self.job_of_ann("ok") + "-step-10"}
         fields = {"job_id": self.job_of_ann("ok" if method in ("DeleteJob", *self.READING) else "hold")}
@@ -250,6 +264,49 @@ class Owners(SecurityTest):
     def test_the_table_with_own_jobs_only(self):
         self.connect("--auth-own-jobs-only=true")
         self.check(self.READING, list(self.rows())[2][1])
+
+    def upload(self, name, content):
+        file = {"sha256": hashlib.sha256(content).hexdigest(), "kind": "npz", "size_bytes": len(content)}
+        upload = self.clients[name].call("StartUpload", **file).upload
+        return upload.path or self.clients[name].call("WriteUpload", piece=content, **file).upload.path
+
+    def refusal(self, name, method, **fields):
+        with self.assertRaises(grpc.RpcError) as caught:
+            self.clients[name].call(method, **fields)
+        return f"{caught.exception.code().name}: {caught.exception.details()}"
+
+    def owners(self, name):
+        return {each.name: list(each.owners) for each in self.clients[name].call("ListDatasets").datasets}
+
+    def test_an_upload_is_that_of_each_caller_who_sent_it_after_a_restart_too(self):
+        flags = "--auth-own-jobs-only=true", "--quotas-stored-bytes=1000"
+        daemon = self.connect(*flags)
+        path = self.upload("ann", b"a" * 600)
+        self.assertEqual(self.owners("ann"), {path: ["ann"], "cartpole.npz": [], "pendulum.npz": []})
+        self.assertEqual(self.owners("bob"), {"cartpole.npz": [], "pendulum.npz": []})
+        train, _ = secure.messages("Train")
+        job = train(spec={"model": {"world_model": {}}, "dataset": {"trajectories": {"path": path}}, "training": {"max_steps": 10}})
+        self.assertIn("INVALID_ARGUMENT: dataset.trajectories.path", self.refusal("bob", "Train", spec=job.spec))
+        self.assertIn("PERMISSION_DENIED: dataset", self.refusal("bob", "DeleteDataset", name=path))
+        daemon.stop()
+        daemon = self.connect(*flags)
+        other = hashlib.sha256(b"b" * 500).hexdigest()
+        self.assertIn("RESOURCE_EXHAUSTED: \"ann\" stores 600 bytes and quotas.stored_bytes is 1000",
+                      self.refusal("ann", "StartUpload", sha256=other, kind="npz", size_bytes=500))
+        self.assertEqual(self.upload("bob", b"a" * 600), path)
+        self.assertEqual(self.owners("bob")[path], ["bob"])
+        self.assertEqual(self.owners("root")[path], ["ann", "bob"])
+        self.clients["bob"].call("Train", spec=job.spec, job_id="hold-1")
+        self.assertIn("FAILED_PRECONDITION: a job of another owner has not ended", self.refusal("ann", "DeleteDataset", name=path))
+        self.clients["bob"].call("CancelJob", job_id="hold-1", now=True)
+        self.clients["bob"].call("GetJob", job_id="hold-1", wait_seconds=300)
+        file = daemon.data_dir / "datasets" / path
+        self.clients["ann"].call("DeleteDataset", name=path)
+        self.assertEqual(self.owners("root")[path], ["bob"])
+        self.assertTrue(file.exists())
+        self.clients["bob"].call("DeleteDataset", name=path)
+        self.assertFalse(file.exists())
+        self.assertEqual(self.clients["ann"].code("StartUpload", sha256=other, kind="npz", size_bytes=1000), "OK")
 
 
 class Audit(SecurityTest):
