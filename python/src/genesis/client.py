@@ -308,7 +308,8 @@ class Client:
 
         Raises:
             InvalidArgumentError: the file name has no extension.
-            ResourceExhaustedError: the limit of uploads (``datasets.max_uploads_bytes``) is reached, or the daemon's disk is full.
+            ResourceExhaustedError: the limit of uploads (``datasets.max_uploads_bytes``) or of what the caller stores
+                (``quotas.stored_bytes``) is reached, or the daemon's disk is full.
         """
         return transfer.upload(self.connection, path, on_progress=on_progress)
 
@@ -326,10 +327,11 @@ class Client:
         return self._pages("ListDatasets", "datasets")
 
     def delete_dataset(self, name: str) -> None:
-        """Deletes a dataset for good.
+        """Deletes a dataset for good. A file that others uploaded too stays theirs.
 
         Raises:
             NotFoundError: the dataset does not exist.
+            PermissionDeniedError: it belongs to others.
             FailedPreconditionError: a job that has not ended names it, or transitions are being appended to it.
         """
         self.connection.call("DeleteDataset", name=name, repeat=False)

@@ -50,7 +50,7 @@ def upload(connection: Connection, path: FilePath, *, timeout: float = 600.0, on
     Raises:
         InvalidArgumentError: the file name has no extension.
         DataLossError: the file changed during the upload.
-        ResourceExhaustedError: ``datasets.max_uploads_bytes`` is reached, or the daemon's disk is full.
+        ResourceExhaustedError: ``datasets.max_uploads_bytes`` or ``quotas.stored_bytes`` is reached, or the daemon's disk is full.
     """
     path = pathlib.Path(path)
     file = {"sha256": sha256_of(path), "kind": path.suffix[1:].lower(), "size_bytes": path.stat().st_size}
