@@ -157,8 +157,7 @@ absl::Status DatasetOwners::Add(const std::string& dataset, const std::string& o
   Record record = Find(dataset);
   if (!record.owners.insert(owner).second) return absl::OkStatus();
   record.bytes = bytes;
-  absl::Status status = CheckRoom(
-      owner, bytes, absl::StrCat("dataset ", QuoteValue(dataset), " of ", bytes, " bytes"));
+  absl::Status status = CheckRoom(owner, bytes, absl::StrCat(bytes, " bytes more"));
   if (status.ok()) status = Write(dataset, record);
   if (status.ok()) Replace(dataset, record);
   return status;

@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
 #include "server/store/event_reads.h"
 #include "server/store/job_store.h"
 #include "server/store/store_reads.h"
@@ -194,7 +199,9 @@ TEST_F(SchemaTest, CheckpointsOfTheFifthSchemaAreCountedForTheirOwners) {
     absl::StatusOr<Statement> put =
         database->Prepare("INSERT INTO checkpoints VALUES(?1, 'job', 1, '/c', ?2)");
     training::v1::Checkpoint checkpoint;
-    for (const auto& [owner, bytes] : {std::pair("ann", 5), {"ann", 7}, {"bob", 100}, {"", 9}}) {
+    const std::vector<std::pair<std::string, int>> sizes = {
+        {"ann", 5}, {"ann", 7}, {"bob", 100}, {"", 9}};
+    for (const auto& [owner, bytes] : sizes) {
       checkpoint.set_owner(owner);
       checkpoint.set_size_bytes(bytes);
       ASSERT_TRUE(put->Bind(1, absl::StrCat(owner, bytes))

@@ -353,9 +353,9 @@ TEST(UploadTest, AFileBeyondTheOwnersQuotaIsRefusedBeforeItIsSent) {
   store.owners().SetQuota(1000);
   const absl::Status refused = store.Start(FileOf(second)).status();
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
-  EXPECT_THAT(refused.message(), HasSubstr("\"ann\" stores 600 bytes and quotas.stored_bytes is "
-                                           "1000, which leaves no room for dataset \"uploads/"));
-  EXPECT_THAT(refused.message(), HasSubstr("of 500 bytes; delete datasets"));
+  EXPECT_THAT(refused.message(),
+              HasSubstr("\"ann\" stores 600 bytes and quotas.stored_bytes is "
+                        "1000, which leaves no room for 500 bytes more; delete datasets"));
   EXPECT_EQ(Names(temp.path() + "/uploads").size(), 1U);
   EXPECT_TRUE(store.store().Start(kOther, FileOf(second)).ok()) << "each owner for itself";
   ASSERT_TRUE(Send(store, first).ok());
