@@ -37,7 +37,7 @@ class ReplayStore {
     int64_t size = 0;  // Transitions in the buffer.
   };
 
-  // Tells `owners` the sizes of their buffers.
+  // Sets the sizes of the buffers in `owners`.
   explicit ReplayStore(DatasetOwners* owners);
   ~ReplayStore();
 

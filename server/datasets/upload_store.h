@@ -45,7 +45,7 @@ class UploadStore {
     int64_t size_bytes = 0;
   };
 
-  // `max_bytes` is the limit of all files together. Tells `owners` the sizes of their files; an
+  // `max_bytes` is the limit of all files together. Sets the sizes of the files in `owners`; an
   // incomplete one counts with the size that was announced.
   UploadStore(DatasetOwners* owners, int64_t max_bytes);
 
