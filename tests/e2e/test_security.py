@@ -14,6 +14,7 @@ import unittest
 import urllib.request
 
 import grpc
+from google.protobuf import json_format
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import api_client
@@ -284,8 +285,9 @@ class Owners(SecurityTest):
         path = self.upload("ann", b"a" * 600)
         self.assertEqual(self.owners("ann"), {path: ["ann"], "cartpole.npz": [], "pendulum.npz": []})
         self.assertEqual(self.owners("bob"), {"cartpole.npz": [], "pendulum.npz": []})
-        train, _ = secure.messages("Train")
-        job = train(spec={"model": {"world_model": {}}, "dataset": {"trajectories": {"path": path}}, "training": {"max_steps": 10}})
+        request, _ = secure.messages("Train")
+        spec = {**harness.PENDULUM, "dataset": {"trajectories": {"path": path}}}
+        job = json_format.ParseDict({"spec": spec}, request())
         self.assertIn("INVALID_ARGUMENT: dataset.trajectories.path", self.refusal("bob", "Train", spec=job.spec))
         self.assertIn("PERMISSION_DENIED: dataset", self.refusal("bob", "DeleteDataset", name=path))
         daemon.stop()
