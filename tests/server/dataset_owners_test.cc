@@ -14,10 +14,10 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-const Caller kAnn = {.name = "ann", .role = Role::kSubmitter};
-const Caller kBob = {.name = "bob", .role = Role::kSubmitter};
-const Caller kVic = {.name = "vic", .role = Role::kViewer};
-const Caller kRoot = {.name = "root", .role = Role::kAdmin};
+const Caller kAnn = {"ann", Role::kSubmitter, ""};
+const Caller kBob = {"bob", Role::kSubmitter, ""};
+const Caller kVic = {"vic", Role::kViewer, ""};
+const Caller kRoot = {"root", Role::kAdmin, ""};
 
 class DatasetOwnersTest : public testing::Test {
  protected:

@@ -24,9 +24,9 @@ using ::testing::IsEmpty;
 using training::v1::Upload;
 
 constexpr int64_t kPlenty = int64_t{1} << 40;
-const Caller kUploader = {.name = "ann", .role = Role::kSubmitter};
-const Caller kOther = {.name = "bob", .role = Role::kSubmitter};
-const Caller kAnyAdmin = {.name = "root"};
+const Caller kUploader = {"ann", Role::kSubmitter, ""};
+const Caller kOther = {"bob", Role::kSubmitter, ""};
+const Caller kAnyAdmin = {"root", Role::kAdmin, ""};
 
 std::string RandomBytes(size_t size) {
   std::mt19937_64 random(std::random_device{}());
@@ -319,13 +319,13 @@ TEST(UploadTest, AFileBelongsToEveryCallerThatAnnouncedIt) {
     EXPECT_THAT(refused.message(), HasSubstr("belongs to \"ann\""));
     ASSERT_TRUE(store.store().Start(kOther, file).ok());
     ASSERT_TRUE(store.store().Write(kAnyAdmin, file, 0, bytes).ok()) << "an admin changes all";
-    EXPECT_EQ(store.store().Start({.name = "cem", .role = Role::kSubmitter}, file)->path(), name);
+    EXPECT_EQ(store.store().Start({"cem", Role::kSubmitter, ""}, file)->path(), name);
   }
   AnnsStore store(temp.path(), kPlenty);
   EXPECT_THAT(store.owners().Of(kAnyAdmin, name), ElementsAre("ann", "bob", "cem"));
   EXPECT_THAT(store.owners().Of(kOther, name), ElementsAre("bob"));
   EXPECT_TRUE(store.owners().Sees(kOther, name));
-  EXPECT_FALSE(store.owners().Sees({.name = "vic", .role = Role::kViewer}, name));
+  EXPECT_FALSE(store.owners().Sees({"vic", Role::kViewer, ""}, name));
   EXPECT_EQ(Names(temp.path() + "/.owners/uploads"), std::vector{file.sha256 + ".npz"});
 }
 
