@@ -76,6 +76,7 @@ const std::vector<MethodRow>& MethodTable() {
         {"ReloadConfig", kAdmin, true},
         {"BackupStore", kAdmin, true},
         {"GetHistory", kViewer, false},
+        {"GetCurves", kViewer, false},
         {"ListWebhookDeliveries", kAdmin, false},
     };
     for (MethodRow& row : *rows) ReadRoute(row);

@@ -46,6 +46,7 @@
   METHOD(ReloadConfig)                \
   METHOD(BackupStore)                 \
   METHOD(GetHistory)                  \
+  METHOD(GetCurves)                   \
   METHOD(ListWebhookDeliveries)
 // clang-format on
 

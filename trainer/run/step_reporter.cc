@@ -35,6 +35,9 @@ void StepReporter::Add(StepRecord record, double next_loss_scale, double baselin
   progress_.set_samples(progress_.samples() + options_.samples_per_step);
   samples_since_start_ += options_.samples_per_step;
   record.samples = progress_.samples();
+  record.step_seconds = seconds;
+  record.training_seconds = this->seconds();
+  record.memory_bytes = memory_bytes_;
   observer_.OnStep(record);
 
   pending_.set_new_steps(pending_.new_steps() + 1);
@@ -85,6 +88,7 @@ void StepReporter::Flush() {
   *pending_.mutable_progress() = progress_;
   if (options_.device_memory) {
     const DeviceMemory memory = options_.device_memory();
+    memory_bytes_ = memory.allocated;
     pending_.set_cuda_memory_allocated_bytes(memory.allocated);
     pending_.set_cuda_memory_reserved_bytes(memory.reserved);
     pending_.set_cuda_memory_peak_bytes(memory.peak);

@@ -55,6 +55,7 @@ class StepReporter {
   training::v1::Steps pending_;
   const double seconds_before_;
   int64_t samples_since_start_ = 0;
+  std::optional<int64_t> memory_bytes_;
   const Time start_;
   std::optional<Time> last_report_;
 };

@@ -8,7 +8,7 @@
 
 namespace genesis {
 
-// The record of one finished step, which --telemetry writes.
+// The record of one finished step, for its curves and --telemetry.
 struct StepRecord {
   int64_t step = 0;
   double loss = 0;
@@ -18,6 +18,10 @@ struct StepRecord {
   bool skipped = false;
   training::v1::PrecisionMode mode = training::v1::PRECISION_MODE_FP32;
   int64_t samples = 0;                              // Total since the job began.
+  double step_seconds = 0;                          // Duration of the step.
+  double training_seconds = 0;                      // Training time over all attempts.
+  // Bytes that the CUDA allocator held at the last report; unset on a CPU.
+  std::optional<int64_t> memory_bytes = std::nullopt;
   std::optional<double> divergence = std::nullopt;  // Watchdog::divergence.
   std::optional<double> speed = std::nullopt;       // Watchdog::speed.
 };

@@ -3,10 +3,14 @@
 #include <sys/resource.h>
 
 #include <cstdint>
+#include <limits>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/steady_time.h"
 #include "base/text/text.h"
+#include "curves/curve_folder.h"
 #include "trainer/worker/error_line.h"
 
 namespace genesis {
@@ -24,7 +28,36 @@ constexpr absl::Duration kRankStepsPause = absl::Seconds(1);
 }  // namespace
 
 void ReportingObserver::OnStarted(const training::v1::Started& started) {
+  if (first()) {
+    curves_.emplace(CurveFolder(start_.checkpoint_dir(), start_.job_id()), start_.claim(),
+                    [this](const absl::Status& fault) {
+                      SendLine(absl::StrCat("steps are missing in the curves, training goes on: ",
+                                            fault.message()));
+                    });
+  }
   Send([&](AttachRequest& event) { *event.mutable_started() = started; });
+}
+
+void ReportingObserver::OnStep(const StepRecord& record) {
+  if (!curves_) return;
+  constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
+  CurveStep step{.step = record.step,
+                 .samples = record.samples,
+                 .time_ms = absl::ToUnixMillis(absl::Now()),
+                 .seconds = record.training_seconds,
+                 .mode = static_cast<uint8_t>(record.mode),
+                 .skipped = record.skipped};
+  const auto put = [&step](CurveMetric metric, double value) {
+    step.metrics[static_cast<size_t>(metric)] = static_cast<float>(value);
+  };
+  put(CurveMetric::kLoss, record.loss);
+  put(CurveMetric::kLossScale, record.loss_scale);
+  put(CurveMetric::kGradNorm, record.grad_norm);
+  put(CurveMetric::kLearningRate, record.learning_rate);
+  put(CurveMetric::kStepSeconds, record.step_seconds);
+  put(CurveMetric::kMemoryBytes,
+      record.memory_bytes ? static_cast<double>(*record.memory_bytes) : kUnknown);
+  curves_->Add(step);
 }
 
 void ReportingObserver::OnSteps(const training::v1::Steps& steps) {
@@ -64,12 +97,17 @@ void ReportingObserver::OnLog(const std::string& line) {
   PrintErrorLine(BoundedText(line, kMaxLoggedBytes));
   log_tail_.push_back(OneLine(line, kMaxLineBytes));
   if (log_tail_.size() > kLogTailLines) log_tail_.pop_front();
+  SendLine(line);
+}
+
+void ReportingObserver::SendLine(const std::string& line) {
   Send([&](AttachRequest& event) { event.mutable_log_line()->set_text(line); });
 }
 
 void ReportingObserver::OnFinished(Finished finished) {
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
+  curves_.reset();  // Writes the last steps.
   finished.set_peak_memory_bytes(int64_t{usage.ru_maxrss} * 1024);
   if (finished.has_failure()) {
     for (const std::string& line : log_tail_) finished.mutable_failure()->add_log_tail(line);

@@ -3,9 +3,11 @@
 #include <atomic>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "absl/time/time.h"
+#include "curves/curve_writer.h"
 #include "genesis/training/v1/worker_service.pb.h"
 #include "trainer/runtime/run_observer.h"
 #include "trainer/worker/event_sender.h"
@@ -13,7 +15,7 @@
 namespace genesis {
 
 // An observer that reports a run to the daemon, as events of its job and claim. Rank 0 reports the
-// job; other ranks report only themselves.
+// job and writes its curves; other ranks report only themselves.
 //
 // Owner: the link to the daemon. Threads: the run's; any may call SendSection and OnAbandoned.
 class ReportingObserver : public RunObserver {
@@ -23,6 +25,7 @@ class ReportingObserver : public RunObserver {
       : start_(start), sender_(sender) {}
 
   void OnStarted(const training::v1::Started& started) override;
+  void OnStep(const StepRecord& record) override;
   void OnSteps(const training::v1::Steps& steps) override;
   void OnCheckpoint(const training::v1::CheckpointWritten& written) override;
   void OnPrecisionChanged(const training::v1::PrecisionChange& change) override;
@@ -41,9 +44,11 @@ class ReportingObserver : public RunObserver {
  private:
   bool first() const { return start_.rank().rank() == 0; }
   void Send(const std::function<void(training::v1::AttachRequest&)>& fill);
+  void SendLine(const std::string& line);
 
   const training::v1::StartJob& start_;
   EventSender& sender_;
+  std::optional<CurveWriter> curves_;  // Of rank 0, once it has started.
   std::deque<std::string> log_tail_;
   absl::Time next_steps_ = absl::InfinitePast();  // Used by ranks other than rank 0.
   std::atomic<training::v1::Section> section_{training::v1::SECTION_SETUP};

@@ -1,0 +1,79 @@
+#include "curves/curve_folder.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+
+#include "base/files/errno_status.h"
+
+namespace genesis {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string PathOf(const std::string& folder, const CurveFileName& name) {
+  return folder + "/" + name.ToString();
+}
+
+}  // namespace
+
+std::string CurveFolder(const std::string& checkpoint_dir, const std::string& job_id) {
+  return checkpoint_dir + "/" + job_id + "-curves";
+}
+
+absl::StatusOr<std::vector<CurveFile>> ListCurveFiles(const std::string& folder) {
+  std::vector<CurveFile> files;
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  if (error == std::errc::no_such_file_or_directory) return files;
+  while (!error && entry != fs::directory_iterator()) {
+    const std::optional<CurveFileName> name = ParseCurveFileName(entry->path().filename().string());
+    std::error_code gone;
+    const auto size = name ? entry->file_size(gone) : 0;
+    if (name && !gone) files.push_back({*name, static_cast<int64_t>(size)});
+    entry.increment(error);
+  }
+  if (error) return ErrnoStatus(folder, error.value());
+  std::sort(files.begin(), files.end(),
+            [](const CurveFile& a, const CurveFile& b) { return a.name < b.name; });
+  return files;
+}
+
+absl::StatusOr<std::string> ReadCurveFile(const std::string& folder, const CurveFileName& name) {
+  const std::string path = PathOf(folder, name);
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file && errno == ENOENT) return "";
+  std::ostringstream bytes;
+  bytes << file.rdbuf();
+  if (file.bad() || !file.is_open()) return ErrnoStatus(path, errno);
+  return std::move(bytes).str();
+}
+
+absl::StatusOr<Curves> ReadCurves(const std::string& folder, const CurveQuery& query) {
+  const absl::StatusOr<std::vector<CurveFile>> files = ListCurveFiles(folder);
+  if (!files.ok()) return files.status();
+  Curves read;
+  std::vector<CurvePoint> all;
+  for (const CurveFile& file : *files) {
+    const absl::StatusOr<std::string> bytes = ReadCurveFile(folder, file.name);
+    if (!bytes.ok()) return bytes.status();
+    read.damaged_bytes += static_cast<int64_t>(DecodeBlocks(*bytes, all));
+  }
+  if (all.empty()) return read;
+  read.last_step = all.back().last_step;
+  const int64_t to = query.to_step > 0 ? query.to_step : read.last_step;
+  std::erase_if(all, [&](const CurvePoint& point) {
+    return point.last_step < query.from_step || point.first_step > to;
+  });
+  if (all.empty()) return read;
+  const int64_t steps = all.back().last_step - all.front().first_step + 1;
+  const int64_t width = std::max<int64_t>(1, (steps + query.points - 1) / query.points);
+  read.points = Thinned(all, width);
+  return read;
+}
+
+}  // namespace genesis

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "curves/curve_file.h"
+
+namespace genesis {
+
+// Returns the folder of a job's curves in the folder of checkpoints.
+std::string CurveFolder(const std::string& checkpoint_dir, const std::string& job_id);
+
+struct CurveFile {
+  CurveFileName name;
+  int64_t size_bytes = 0;
+};
+
+// Returns the files of a folder in the order in which they are read; none if there is no folder.
+absl::StatusOr<std::vector<CurveFile>> ListCurveFiles(const std::string& folder);
+
+// Returns the content of a file; "" if it does not exist any more, because it was combined.
+absl::StatusOr<std::string> ReadCurveFile(const std::string& folder, const CurveFileName& name);
+
+struct CurveQuery {
+  int64_t from_step = 0;
+  int64_t to_step = 0;  // Inclusive; 0 for the newest.
+  int64_t points = 1000;
+};
+
+struct Curves {
+  // Points of equally many steps, each, unless older steps are only kept more coarsely.
+  std::vector<CurvePoint> points;
+  int64_t last_step = 0;      // Newest step of the job.
+  int64_t damaged_bytes = 0;  // Bytes that cannot be read.
+};
+
+// Reads the curves of a job, while its worker may write. Reads at most about 16 MiB (CurveLimits).
+absl::StatusOr<Curves> ReadCurves(const std::string& folder, const CurveQuery& query);
+
+}  // namespace genesis

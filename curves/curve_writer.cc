@@ -1,0 +1,137 @@
+#include "curves/curve_writer.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "base/files/durable_file.h"
+#include "base/files/errno_status.h"
+#include "curves/curve_folder.h"
+
+namespace genesis {
+namespace {
+
+constexpr absl::Duration kPeriod = absl::Seconds(1);
+constexpr size_t kMaxPending = size_t{1} << 18;  // Steps, while the disk does not answer.
+constexpr size_t kMaxOfBlock = 4096;
+
+}  // namespace
+
+CurveWriter::CurveWriter(std::string folder, int64_t claim,
+                         std::function<void(const absl::Status&)> on_fault, CurveLimits limits)
+    : folder_(std::move(folder)),
+      claim_(claim),
+      on_fault_(std::move(on_fault)),
+      limits_(limits),
+      thread_([this] { Loop(); }) {}
+
+CurveWriter::~CurveWriter() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  changed_.NotifyAll();
+  thread_.join();
+  if (file_ >= 0) close(file_);
+}
+
+void CurveWriter::Add(const CurveStep& step) {
+  absl::MutexLock lock(&mutex_);
+  if (pending_.size() < kMaxPending) pending_.push_back(step);
+}
+
+void CurveWriter::Loop() {
+  for (bool stopping = false; !stopping;) {
+    std::vector<CurveStep> steps;
+    {
+      absl::MutexLock lock(&mutex_);
+      stopping = changed_.WaitUntil(mutex_, SteadyNow() + kPeriod,
+                                    [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return stopping_; });
+      steps.swap(pending_);
+      pending_.reserve(steps.size());
+    }
+    Write(steps);
+  }
+}
+
+void CurveWriter::Write(const std::vector<CurveStep>& steps) {
+  for (size_t begin = 0, end = 0; begin < steps.size(); begin = end) {
+    end = begin + 1;
+    while (end < steps.size() && end - begin < kMaxOfBlock &&
+           steps[end].step == steps[end - 1].step + 1) {
+      ++end;
+    }
+    absl::Status status = OpenNext();
+    if (status.ok()) {
+      status = WriteBlock(EncodeSteps(absl::MakeConstSpan(steps).subspan(begin, end - begin)));
+    }
+    if (status.ok()) steps_in_file_ += static_cast<int64_t>(end - begin);
+    if (!status.ok() && !std::exchange(told_, true)) on_fault_(status);
+  }
+}
+
+absl::Status CurveWriter::OpenNext() {
+  if (file_ >= 0 && steps_in_file_ < limits_.steps_of_file) return absl::OkStatus();
+  if (file_ >= 0) close(std::exchange(file_, -1));
+  std::error_code error;
+  std::filesystem::create_directories(folder_, error);
+  if (error) return ErrnoStatus(folder_, error.value());
+  const std::string path = folder_ + "/" + CurveFileName{claim_, number_, 0}.ToString();
+  file_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0640);
+  if (file_ < 0) return ErrnoStatus(path, errno);
+  ++number_;
+  steps_in_file_ = 0;
+  absl::Status status;
+  for (int level = 0; status.ok() && level < kCurveLevels; ++level) status = ThinLevel(level);
+  return status;
+}
+
+absl::Status CurveWriter::WriteBlock(const std::string& block) {
+  size_t written = 0;
+  while (written < block.size()) {
+    const ssize_t count = write(file_, block.data() + written, block.size() - written);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return ErrnoStatus(folder_ + ": writing the curves", errno);
+    written += static_cast<size_t>(count);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CurveWriter::ThinLevel(int level) {
+  absl::StatusOr<std::vector<CurveFile>> files = ListCurveFiles(folder_);
+  if (!files.ok()) return files.status();
+  std::erase_if(*files, [&](const CurveFile& file) { return file.name.level != level; });
+  int64_t bytes = 0;
+  for (const CurveFile& file : *files) bytes += file.size_bytes;
+  const int64_t most = level == 0 ? limits_.steps * 32 : limits_.points * 144;
+  const bool many = static_cast<int>(files->size()) > limits_.files;
+  if (files->size() < 2 || (!many && bytes <= most)) return absl::OkStatus();
+  files->resize(files->size() / 2);
+  std::vector<CurvePoint> points;
+  for (const CurveFile& file : *files) {
+    const absl::StatusOr<std::string> read = ReadCurveFile(folder_, file.name);
+    if (!read.ok()) return read.status();
+    DecodeBlocks(*read, points);
+  }
+  const int to = std::min(level + 1, kCurveLevels - 1);
+  int64_t width = 1;
+  for (int i = 0; i < to; ++i) width *= kCurveThinning;
+  CurveFileName name = files->front().name;
+  name.level = to;
+  // A reader that finds old and new files reads the old ones last, and has the same steps.
+  absl::Status status =
+      WriteDurably(folder_ + "/" + name.ToString(), EncodePoints(Thinned(points, width), to));
+  if (!status.ok()) return status;
+  for (const CurveFile& file : *files) {
+    if (file.name.ToString() == name.ToString()) continue;
+    unlink((folder_ + "/" + file.name.ToString()).c_str());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace genesis

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "base/steady_time.h"
+#include "curves/curve_file.h"
+
+namespace genesis {
+
+// Bounds of the files of one job. Beyond them, the older half of the files of a level is combined
+// into one file of the next level, and of the last level into a file of the same.
+struct CurveLimits {
+  int64_t steps = int64_t{1} << 18;   // At level 0: 8 MiB.
+  int64_t points = int64_t{1} << 14;  // At each higher level: 2.3 MiB.
+  int64_t steps_of_file = int64_t{1} << 16;
+  int files = 32;  // At each level.
+};
+
+// A `CurveWriter` appends the steps of one attempt to the files of its job. Add only stores the
+// step in memory; a thread writes about once a second.
+//
+// Owner: the worker of rank 0. Threads: one for Add. Failure: steps that cannot be written are
+// counted and left out, because training must go on; `on_fault` receives the first status, on the
+// writer's thread.
+class CurveWriter {
+ public:
+  // `folder` is created if it does not exist. `claim`: that of the attempt, larger than those of
+  // earlier ones.
+  CurveWriter(std::string folder, int64_t claim, std::function<void(const absl::Status&)> on_fault,
+              CurveLimits limits = {});
+  // Writes what is left.
+  ~CurveWriter();
+
+  // Adds a step. A step that does not follow the last one takes the place of those after it.
+  void Add(const CurveStep& step);
+
+ private:
+  void Loop();
+  // Writes runs of steps that follow each other, each as a block.
+  void Write(const std::vector<CurveStep>& steps);
+  absl::Status WriteBlock(const std::string& block);
+  // Opens the next file when the current one is full.
+  absl::Status OpenNext();
+  // Combines older files of the level if there are too many.
+  absl::Status ThinLevel(int level);
+
+  const std::string folder_;
+  const int64_t claim_;
+  const std::function<void(const absl::Status&)> on_fault_;
+  const CurveLimits limits_;
+  // Used by the thread only.
+  int64_t number_ = 0;  // Of the next file.
+  int file_ = -1;
+  int64_t steps_in_file_ = 0;
+  bool told_ = false;
+
+  absl::Mutex mutex_;
+  SteadyCondition changed_;
+  std::vector<CurveStep> pending_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace genesis
