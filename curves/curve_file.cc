@@ -37,7 +37,7 @@ struct StepRow {
   uint16_t zero = 0;
   std::array<float, kCurveMetrics> metrics = {};
 };
-static_assert(sizeof(StepRow) == 32, "part of the format");
+static_assert(sizeof(StepRow) == kStepRowBytes, "part of the format");
 
 template <typename T>
 void Put(std::string& bytes, const T& value) {

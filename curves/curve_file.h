@@ -43,6 +43,7 @@ inline constexpr size_t kCurveMetrics = 6;
 inline constexpr std::array<absl::string_view, kCurveMetrics> kCurveNames = {
     "loss", "loss_scale", "grad_norm", "learning_rate", "step_seconds", "memory_bytes"};
 
+inline constexpr size_t kStepRowBytes = 32;
 inline constexpr int kCurveLevels = 4;
 inline constexpr int64_t kCurveThinning = 64;
 

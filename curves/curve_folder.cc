@@ -1,5 +1,7 @@
 #include "curves/curve_folder.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
@@ -7,6 +9,7 @@
 #include <sstream>
 #include <system_error>
 
+#include "base/files/durable_file.h"
 #include "base/files/errno_status.h"
 
 namespace genesis {
@@ -51,6 +54,27 @@ absl::StatusOr<std::string> ReadCurveFile(const std::string& folder, const Curve
   bytes << file.rdbuf();
   if (file.bad() || !file.is_open()) return ErrnoStatus(path, errno);
   return std::move(bytes).str();
+}
+
+absl::Status CombineCurveFiles(const std::string& folder, const std::vector<CurveFile>& files) {
+  std::vector<CurvePoint> points;
+  for (const CurveFile& file : files) {
+    const absl::StatusOr<std::string> read = ReadCurveFile(folder, file.name);
+    if (!read.ok()) return read.status();
+    DecodeBlocks(*read, points);
+  }
+  CurveFileName name = files.front().name;
+  name.level = std::min(name.level + 1, kCurveLevels - 1);
+  int64_t width = 1;
+  for (int i = 0; i < name.level; ++i) width *= kCurveThinning;
+  // A reader that finds old and new files reads the old ones last, and has the same steps.
+  absl::Status status =
+      WriteDurably(PathOf(folder, name), EncodePoints(Thinned(points, width), name.level));
+  if (!status.ok()) return status;
+  for (const CurveFile& file : files) {
+    if (file.name.ToString() != name.ToString()) unlink(PathOf(folder, file.name).c_str());
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Curves> ReadCurves(const std::string& folder, const CurveQuery& query) {

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "base/files/durable_file.h"
 #include "base/files/errno_status.h"
 #include "curves/curve_folder.h"
 
@@ -108,30 +107,12 @@ absl::Status CurveWriter::ThinLevel(int level) {
   std::erase_if(*files, [&](const CurveFile& file) { return file.name.level != level; });
   int64_t bytes = 0;
   for (const CurveFile& file : *files) bytes += file.size_bytes;
-  const int64_t most = level == 0 ? limits_.steps * 32 : limits_.points * 144;
+  const int64_t most = level == 0 ? limits_.steps * static_cast<int64_t>(kStepRowBytes)
+                                  : limits_.points * static_cast<int64_t>(sizeof(CurvePoint));
   const bool many = static_cast<int>(files->size()) > limits_.files;
   if (files->size() < 2 || (!many && bytes <= most)) return absl::OkStatus();
   files->resize(files->size() / 2);
-  std::vector<CurvePoint> points;
-  for (const CurveFile& file : *files) {
-    const absl::StatusOr<std::string> read = ReadCurveFile(folder_, file.name);
-    if (!read.ok()) return read.status();
-    DecodeBlocks(*read, points);
-  }
-  const int to = std::min(level + 1, kCurveLevels - 1);
-  int64_t width = 1;
-  for (int i = 0; i < to; ++i) width *= kCurveThinning;
-  CurveFileName name = files->front().name;
-  name.level = to;
-  // A reader that finds old and new files reads the old ones last, and has the same steps.
-  absl::Status status =
-      WriteDurably(folder_ + "/" + name.ToString(), EncodePoints(Thinned(points, width), to));
-  if (!status.ok()) return status;
-  for (const CurveFile& file : *files) {
-    if (file.name.ToString() == name.ToString()) continue;
-    unlink((folder_ + "/" + file.name.ToString()).c_str());
-  }
-  return absl::OkStatus();
+  return CombineCurveFiles(folder_, *files);
 }
 
 }  // namespace genesis

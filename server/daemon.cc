@@ -16,6 +16,7 @@
 #include "server/base/guard.h"
 #include "server/http/host_check.h"
 #include "server/http/http_tls.h"
+#include "server/ledger/job_state.h"
 #include "server/logging.h"
 #include "server/rest/api_error.h"
 #include "server/store/store_reads.h"
@@ -34,6 +35,14 @@ constexpr absl::Duration kStopGrace = absl::Seconds(2);
 
 std::string WithPort(const std::string& address, int port) {
   return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
+}
+
+// Jobs of a store that cannot be read keep their curves.
+CurveOwner CurveOwnerOf(const JobView& view, const std::string& id) {
+  const auto job = view.Snapshot(id);
+  if (!job.ok()) return CurveOwner::kOpen;
+  if (*job == nullptr) return CurveOwner::kUnknown;
+  return IsFinal((*job)->job.state()) ? CurveOwner::kEnded : CurveOwner::kOpen;
 }
 
 void LogPause(absl::Duration lost) {
@@ -273,6 +282,9 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
   files.verifier = settings_.workers.program;
   files.max_import_bytes = settings_.checkpoints.max_import_bytes;
   files_ = std::make_unique<CheckpointFiles>(std::move(files));
+  curves_ = std::make_unique<CurveRetention>(
+      settings_.checkpoints.dir, settings_.history.max_curves_bytes,
+      [this](const std::string& id) { return CurveOwnerOf(jobs_->view(), id); });
   backup_ = std::make_unique<StoreBackup>(settings_.data_dir);
   gate_ = std::make_unique<ApiGate>(security_.authenticator(), security_.audit(), &metrics_);
   gate_->SetRequestRate(settings_.quotas.requests_per_second);

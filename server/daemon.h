@@ -14,6 +14,7 @@
 #include "server/api/training_api.h"
 #include "server/auth/dataset_owners.h"
 #include "server/checkpoints/checkpoint_files.h"
+#include "server/checkpoints/curve_retention.h"
 #include "server/datasets/replay_store.h"
 #include "server/datasets/upload_store.h"
 #include "server/http/http_server.h"
@@ -105,6 +106,7 @@ class Daemon {
   std::unique_ptr<UploadStore> uploads_;
   std::unique_ptr<StoreBackup> backup_;
   std::unique_ptr<CheckpointFiles> files_;
+  std::unique_ptr<CurveRetention> curves_;
   std::unique_ptr<ApiGate> gate_;
   std::unique_ptr<EventWatches> watches_;
   std::unique_ptr<TrainingApi> api_;

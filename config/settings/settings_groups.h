@@ -154,6 +154,7 @@ struct RetentionSettings {
 struct HistorySettings {
   int interval_seconds = 30;
   int retention_days = 30;
+  int64_t max_curves_bytes = int64_t{16} << 30;
 };
 
 struct StoreSettings {

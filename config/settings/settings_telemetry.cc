@@ -27,6 +27,7 @@ bool IsBaseUrl(absl::string_view text) {
 
 std::vector<SettingRow> TelemetryRows() {
   constexpr int kCentury = 36500;
+  constexpr int64_t kPebibyte = int64_t{1} << 50;
   SettingGroup log(
       "log", [](auto& s) -> auto& { return s.log; });
   log.Path("file", &LogSettings::file, "<data_dir>/log/orchestrator.log",
@@ -45,7 +46,10 @@ std::vector<SettingRow> TelemetryRows() {
               "How often a row on each job that is on a worker is added to the table fp16_stats of "
               "<data_dir>/metrics.db; see docs/history.md.")
       .Number("retention_days", &HistorySettings::retention_days, {1, kCentury}, "days",
-              "Rows of that table that are older are removed.");
+              "Rows of that table that are older are removed.")
+      .Number("max_curves_bytes", &HistorySettings::max_curves_bytes, {0, kPebibyte}, "bytes",
+              "Total size of the curves of all jobs, in <checkpoints.dir>; beyond it, the steps of "
+              "the jobs that ended longest ago are kept more coarsely.");
   SettingGroup otlp(
       "otlp", [](auto& s) -> auto& { return s.otlp; });
   otlp.Text(

@@ -9,6 +9,7 @@
 #include "server/api/page.h"
 #include "server/api/request_times.h"
 #include "server/api/training_api.h"
+#include "server/checkpoints/curve_retention.h"
 
 namespace genesis {
 namespace {
@@ -141,10 +142,12 @@ void TrainingApi::DeleteJob(const Caller& caller, const training::v1::DeleteJobR
                             const Callback<training::v1::DeleteJobResponse>& callback) {
   using Removed = absl::StatusOr<std::vector<training::v1::Checkpoint>>;
   parts_.jobs->requests().Delete(
-      caller, request, [files = parts_.files, callback](const Removed& removed) {
+      caller, request,
+      [files = parts_.files, id = request.job_id(), callback](const Removed& removed) {
         if (!removed.ok()) return callback(removed.status());
-        files->Post([files, checkpoints = *removed, callback] {
+        files->Post([files, id, checkpoints = *removed, callback] {
           training::v1::DeleteJobResponse response;
+          RemoveCurves(files->options().dir, id);
           for (const training::v1::Checkpoint& checkpoint : checkpoints) {
             const absl::Status gone = files->Remove(checkpoint);
             if (!gone.ok()) return callback(gone);

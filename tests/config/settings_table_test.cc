@@ -105,6 +105,8 @@ constexpr FrozenRow kFrozen[] = {
     {"history.interval_seconds", "GENESIS_HISTORY_INTERVAL_SECONDS", "--history-interval-seconds",
      "30"},
     {"history.retention_days", "GENESIS_HISTORY_RETENTION_DAYS", "--history-retention-days", "30"},
+    {"history.max_curves_bytes", "GENESIS_HISTORY_MAX_CURVES_BYTES", "--history-max-curves-bytes",
+     "17179869184"},
     {"otlp.endpoint", "GENESIS_OTLP_ENDPOINT", "--otlp-endpoint", "(none)"},
     {"store.check", "GENESIS_STORE_CHECK", "--store-check", "quick"},
     {"queue.max_jobs", "GENESIS_QUEUE_MAX_JOBS", "--queue-max-jobs", "1000"},

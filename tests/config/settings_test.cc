@@ -94,6 +94,7 @@ const Variables& OtherValues() {
   static const auto& values = *new Variables{
       {"history.interval_seconds", "60"},
       {"history.retention_days", "7"},
+      {"history.max_curves_bytes", "1000000"},
       {"data_dir", "/srv/g"},
       {"grpc.listen", "[::1]:7000"},
       {"http.listen", "localhost:0"},
