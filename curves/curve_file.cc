@@ -148,11 +148,12 @@ void AppendPoint(const CurvePoint& point, std::vector<CurvePoint>& points) {
   points.push_back(point);
 }
 
-std::vector<CurvePoint> Thinned(const std::vector<CurvePoint>& points, int64_t width) {
+std::vector<CurvePoint> Thinned(const std::vector<CurvePoint>& points, int64_t first_step,
+                                int64_t width) {
   std::vector<CurvePoint> thinned;
   for (const CurvePoint& point : points) {
-    const bool begins =
-        thinned.empty() || thinned.back().first_step / width != point.last_step / width;
+    const bool begins = thinned.empty() || (thinned.back().first_step - first_step) / width !=
+                                               (point.last_step - first_step) / width;
     if (begins) {
       thinned.push_back(point);
     } else {

@@ -85,8 +85,9 @@ CurvePoint PointOf(const CurveStep& step);
 void Combine(const CurvePoint& later, CurvePoint& to);
 // Appends a point to those of earlier steps, and removes the ones whose place it takes.
 void AppendPoint(const CurvePoint& point, std::vector<CurvePoint>& points);
-// Combines the points of each `width` steps, from a multiple of `width` on.
-std::vector<CurvePoint> Thinned(const std::vector<CurvePoint>& points, int64_t width);
+// Combines the points of each `width` steps from `first_step` on.
+std::vector<CurvePoint> Thinned(const std::vector<CurvePoint>& points, int64_t first_step,
+                                int64_t width);
 
 struct CurveFileName {
   int64_t claim = 0;

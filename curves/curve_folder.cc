@@ -69,7 +69,7 @@ absl::Status CombineCurveFiles(const std::string& folder, const std::vector<Curv
   for (int i = 0; i < name.level; ++i) width *= kCurveThinning;
   // A reader that finds old and new files reads the old ones last, and has the same steps.
   absl::Status status =
-      WriteDurably(PathOf(folder, name), EncodePoints(Thinned(points, width), name.level));
+      WriteDurably(PathOf(folder, name), EncodePoints(Thinned(points, 0, width), name.level));
   if (!status.ok()) return status;
   for (const CurveFile& file : files) {
     if (file.name.ToString() != name.ToString()) unlink(PathOf(folder, file.name).c_str());
@@ -94,9 +94,10 @@ absl::StatusOr<Curves> ReadCurves(const std::string& folder, const CurveQuery& q
     return point.last_step < query.from_step || point.first_step > to;
   });
   if (all.empty()) return read;
-  const int64_t steps = all.back().last_step - all.front().first_step + 1;
+  const int64_t first = all.front().first_step;
+  const int64_t steps = all.back().last_step - first + 1;
   const int64_t width = std::max<int64_t>(1, (steps + query.points - 1) / query.points);
-  read.points = Thinned(all, width);
+  read.points = Thinned(all, first, width);
   return read;
 }
 

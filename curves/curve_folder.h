@@ -24,9 +24,9 @@ absl::StatusOr<std::vector<CurveFile>> ListCurveFiles(const std::string& folder)
 // Returns the content of a file; "" if it does not exist any more, because it was combined.
 absl::StatusOr<std::string> ReadCurveFile(const std::string& folder, const CurveFileName& name);
 
-// Combines files of one level, in the order of ListCurveFiles, into one of the next level, or of the
-// last level into one of the same. Durable, in such an order that a reader finds every step at every
-// time.
+// Combines files of one level, in the order of ListCurveFiles, into one of the next level, or of
+// the last level into one of the same. Durable, in such an order that a reader finds every step at
+// every time.
 absl::Status CombineCurveFiles(const std::string& folder, const std::vector<CurveFile>& files);
 
 struct CurveQuery {

@@ -20,8 +20,8 @@ enum class CurveOwner { kUnknown, kEnded, kOpen };
 
 // Bounds the curves of all jobs by `max_bytes`: beyond it, the steps of the jobs that were written
 // longest ago are combined, level by level, and then removed; those of open jobs never. Curves
-// without a job are removed when nobody has written them for seven days, because a restored store may
-// lack their job. Blocks on the disk.
+// without a job are removed when nobody has written them for seven days, because a restored store
+// may lack their job. Blocks on the disk.
 void BoundCurves(const std::string& checkpoint_dir, int64_t max_bytes, absl::Time now,
                  const std::function<CurveOwner(const std::string& job_id)>& owner);
 

@@ -80,7 +80,7 @@ TEST_F(CurvesTest, EveryStepIsReadAsItWasWritten) {
 TEST_F(CurvesTest, APartIsReadInAsManyPointsAsAsked) {
   Write(1, 1, 1000);
   const Curves part = Read({.from_step = 101, .to_step = 300, .points = 10});
-  ASSERT_LE(part.points.size(), 11U);
+  ASSERT_THAT(part.points, SizeIs(10));
   EXPECT_EQ(part.points.front().first_step, 101);
   EXPECT_EQ(part.points.back().last_step, 300);
   EXPECT_EQ(part.last_step, 1000);
@@ -109,8 +109,8 @@ TEST_F(CurvesTest, ValuesThatAreNotFiniteAreLeftOutAndCounted) {
     }
   }
   const Curves read = Read({.points = 1});
-  CurvePoint all = read.points.front();
-  for (size_t i = 1; i < read.points.size(); ++i) Combine(read.points[i], all);
+  ASSERT_THAT(read.points, SizeIs(1));
+  const CurvePoint& all = read.points.front();
   EXPECT_EQ(all.steps, 4U);
   EXPECT_EQ(all.metrics[kLoss].count, 2U);
   EXPECT_EQ(all.metrics[kLoss].min, 1);

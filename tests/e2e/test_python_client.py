@@ -573,6 +573,8 @@ class Watching(ClientTest):
         self.assertIn("'late'", str(caught.exception))
         self.assertIn("step", job.history()[0])
         self.assertEqual(len(job.history_frame()), len(job.history()))
+        self.assertEqual(job.curves(["loss"])["last_step"], list(range(1, job.progress.step + 1)))
+        self.assertEqual(list(job.curves_frame(["loss"], from_step=3, to_step=8, points=1)["steps"]), [6])
         self.assertGreaterEqual(len(job.checkpoints()), 1)
         self.assertGreaterEqual(job.delete(checkpoints=True), 1)
         with self.assertRaises(genesis.NotFoundError) as caught:

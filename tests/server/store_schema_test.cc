@@ -63,6 +63,9 @@ DROP TRIGGER checkpoint_deleted;
 DROP TABLE checkpoint_bytes;
 ALTER TABLE checkpoints DROP COLUMN owner;
 ALTER TABLE checkpoints DROP COLUMN size_bytes;
+ALTER TABLE events DROP COLUMN labels;
+DROP TABLE dropped_events;
+CREATE TABLE dropped_events(job_id TEXT PRIMARY KEY, sequence INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 )sql";
 
 class SchemaTest : public testing::Test {
@@ -154,7 +157,6 @@ TEST_F(SchemaTest, EventsOfTheThirdSchemaGetTheirKindsAndLogLinesATable) {
                                    "DROP INDEX events_by_kind; DROP INDEX events_of_deletions;"
                                    "ALTER TABLE events DROP COLUMN kind;"
                                    "ALTER TABLE events DROP COLUMN owner;"
-                                    "ALTER TABLE events DROP COLUMN labels;"
                                    "ALTER TABLE events DROP COLUMN state; PRAGMA user_version = 3"))
             .ok());
     Job job = MakeJob("a", training::v1::JOB_STATE_FAILED);
