@@ -17,6 +17,11 @@ ExitCode RunJobs(const Arguments& arguments, Session& session);
 ExitCode RunJob(const Arguments& arguments, Session& session);
 ExitCode RunWatch(const Arguments& arguments, Session& session);
 ExitCode RunEvents(const Arguments& arguments, Session& session);
+// Prints the log of a job's workers; with --follow, what they log until the job ends.
+ExitCode RunLogs(const Arguments& arguments, Session& session);
+// Draws a metric over the steps of a job, in the terminal or as SVG.
+ExitCode RunPlot(const Arguments& arguments, Session& session);
+ExitCode RunCompare(const Arguments& arguments, Session& session);
 ExitCode RunPause(const Arguments& arguments, Session& session);
 ExitCode RunResume(const Arguments& arguments, Session& session);
 ExitCode RunCancel(const Arguments& arguments, Session& session);

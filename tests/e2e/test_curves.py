@@ -74,7 +74,7 @@ class CurvesTest(harness.DaemonTest):
 
         folder = pathlib.Path(daemon.job("run")["latest_checkpoint"]["path"]).parent / "run-curves"
         self.assertTrue(folder.is_dir())
-        daemon.ctl("delete", "run", "--with-checkpoints")
+        daemon.ctl("delete", "run", "--checkpoints")
         self.assertFalse(folder.exists())
 
     def test_bad_requests_say_what_is_accepted(self):
