@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import unittest
 import urllib.error
+import xml.etree.ElementTree
 
 import harness
 
@@ -23,6 +24,10 @@ def float32(value):
 class CurvesTest(harness.DaemonTest):
     def curves(self, daemon, job_id, query=""):
         return daemon.get_json(f"/v1/jobs/{job_id}/curves{query}")
+
+    def text(self, daemon, *arguments):
+        return subprocess.run([harness.BIN / "genesisctl", "--server", daemon.grpc, *arguments], check=True, capture_output=True, text=True,
+                              timeout=harness.LONG).stdout
 
     def telemetry(self, job_id):
         """Returns the records of the same job, run by the worker alone."""
@@ -71,6 +76,21 @@ class CurvesTest(harness.DaemonTest):
             self.assertEqual(float32(part["curves"][0]["min"][i]), min(within))
             self.assertEqual(float32(part["curves"][0]["max"][i]), max(within))
             self.assertAlmostEqual(part["curves"][0]["mean"][i], sum(within) / len(within), places=5)
+
+        drawn = self.text(daemon, "plot", "run", "--log")
+        self.assertIn("loss of run, each point", drawn)
+        self.assertRegex(drawn, "[\u2801-\u28ff]{20}")
+        image = pathlib.Path(self.data_dir, "loss.svg")
+        self.text(daemon, "plot", "run", "-f", str(image))
+        self.assertEqual(xml.etree.ElementTree.parse(image).getroot().tag, "{http://www.w3.org/2000/svg}svg")
+        daemon.train("other", harness.spec(max_steps=50, learning_rate=0.002))
+        followed = self.text(daemon, "logs", "other", "--follow").splitlines()
+        self.assertEqual(followed, self.text(daemon, "logs", "other").splitlines(), "no line twice, none missing")
+        self.assertIn("training complete", followed[-1])
+        self.assertEqual(self.text(daemon, "logs", "other", "--tail", "2").splitlines(), followed[-2:])
+        compared = self.text(daemon, "compare", "run", "other")
+        self.assertRegex(compared, r"(?m)^run +SUCCEEDED +2000 ")
+        self.assertIn("training.max_steps: 2000 -> 50", compared)
 
         folder = pathlib.Path(daemon.job("run")["latest_checkpoint"]["path"]).parent / "run-curves"
         self.assertTrue(folder.is_dir())
