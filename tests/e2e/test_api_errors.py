@@ -85,6 +85,8 @@ TABLE = [
                                                 "reason": "x" * 1001}),
     ("DrainWorker", "NOT_FOUND", {"worker_id": "absent"}),
     ("GetHistory", "INVALID_ARGUMENT", {"page_size": 1001}),
+    ("GetCurves", "NOT_FOUND", {"job_id": "absent"}),
+    ("GetCurves", "INVALID_ARGUMENT", {"job_id": "absent", "points": 10001}),
     ("ListWebhookDeliveries", "INVALID_ARGUMENT", {"page_size": 1001}),
 ]
 
@@ -99,6 +101,7 @@ ELSEWHERE = {
     ("WatchJobs", "RESOURCE_EXHAUSTED"): "tests/server/fleet_watch_test.cc TheWatchesOfOneCallerAreBounded",
     ("GetJob", "RESOURCE_EXHAUSTED"): "tests/server/fleet_watch_test.cc TheWaitsOfOneCallerAreBounded",
     ("ListEvents", "RESOURCE_EXHAUSTED"): "tests/server/fleet_watch_test.cc TheWaitsOfOneCallerAreBounded",
+    ("WatchJob", "OUT_OF_RANGE"): "tests/server/fleet_watch_test.cc DroppedEventsAreAnErrorUnlessTheCallerAcceptsThem",
     ("WatchJobs", "OUT_OF_RANGE"): "tests/server/fleet_watch_test.cc DroppedEventsAreAnErrorUnlessTheCallerAcceptsThem",
     ("ListEvents", "OUT_OF_RANGE"): "tests/server/fleet_watch_test.cc DroppedEventsAreAnErrorUnlessTheCallerAcceptsThem",
     ("StartUpload", "UNAVAILABLE"): "tests/server/upload_test.cc CallsThatWaitForTheDiskAreBounded",

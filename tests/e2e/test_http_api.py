@@ -72,6 +72,7 @@ CASES = [
     ("GetPrecisionPolicy", {}), ("SetPrecisionPolicy", {"reduced_precision_allowed": True}),
     ("GetConfig", {}), ("ReloadConfig", {"validate_only": True}), ("BackupStore", {}),
     ("GetHistory", {"job_id": "absent"}), ("GetHistory", {"page_token": "none"}),
+    ("GetCurves", {"job_id": "hold-X"}), ("GetCurves", {"job_id": "hold-X", "metrics": ["weights"], "points": -1}),
     ("ListWebhookDeliveries", {}), ("ListWebhookDeliveries", {"page_size": -1}),
     ("DownloadCheckpoint", {"checkpoint_id": "absent"}),
     ("ImportCheckpoint", [{"checkpoint_id": "No", "size_bytes": 5, "content": "c3RhdGU="}]),

@@ -189,7 +189,7 @@ class Owners(SecurityTest):
     """The table in docs/security.md: every method, caller and transport."""
 
     COLUMNS = {"ann": "submitter", "bob": "submitter", "vic": "viewer", "root": "admin"}
-    READING = ("GetJob", "GetCheckpoint", "ListArtifacts", "ListCheckpoints", "GetHistory", "Stats")
+    READING = ("GetJob", "GetCheckpoint", "ListArtifacts", "ListCheckpoints", "GetHistory", "GetCurves", "Stats")
 
     def rows(self):
         """Yields (first cell, {caller: cell})."""

@@ -254,6 +254,23 @@ TEST_F(FleetWatchTest, DroppedEventsAreAnErrorUnlessTheCallerAcceptsThem) {
   watch.set_cursor(50);
   EXPECT_TRUE(Watch(watch, [](const auto&) { return false; }).empty());
   EXPECT_EQ(status_.error_code(), grpc::StatusCode::OUT_OF_RANGE);
+  grpc::ClientContext context;
+  WatchJobRequest of_many;
+  of_many.set_job_id("many");
+  of_many.set_cursor(50);
+  const auto reader = stub_->WatchJob(&context, of_many);
+  WatchJobResponse update;
+  EXPECT_FALSE(reader->Read(&update));
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::OUT_OF_RANGE);
+  // No event of these filters is missing.
+  request.set_cursor(50);
+  request.mutable_filter()->set_job_id("few");
+  List(request);
+  EXPECT_TRUE(status_.ok()) << status_.error_message();
+  request.mutable_filter()->clear_job_id();
+  request.mutable_filter()->add_kinds("incident");
+  List(request);
+  EXPECT_TRUE(status_.ok()) << status_.error_message();
   watch.set_cursor(0);
   int seen = 0;
   Watch(watch, [&](const WatchJobsResponse& message) {
