@@ -213,7 +213,7 @@ TEST(WebhooksFileTest, RefusesOtherForms) {
        {std::string(), std::string("- a\n"), std::string("endpoints: 3\n"),
         std::string("hooks: []\n"), std::string("endpoints: []\nmore: 1\n"), many,
         std::string("endpoints: [3]\n"), "endpoints:\n" + Entry("twice") + Entry("twice"),
-        "endpoints:\n" + Entry("a", "    owner: ann\n    owner: bob\n")}) {
+        "endpoints:\n" + Entry("a", "  owner: ann\n  owner: bob\n")}) {
     const absl::Status status = ParseWebhooks(text, "w").status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << text << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("accepted: ")) << text;
