@@ -53,8 +53,10 @@ std::vector<JobCurves> FindCurves(const std::string& dir,
   std::error_code error;
   for (fs::directory_iterator entry(dir, error), end; !error && entry != end;
        entry.increment(error)) {
-    JobCurves curves{.job_id = entry->path().filename().string(), .folder = entry->path().string()};
-    absl::string_view id = curves.job_id;
+    JobCurves curves;
+    curves.folder = entry->path().string();
+    const std::string name = entry->path().filename().string();
+    absl::string_view id = name;
     std::error_code ignored;
     if (!absl::ConsumeSuffix(&id, "-curves") || entry->is_symlink(ignored) ||
         !entry->is_directory(ignored)) {
