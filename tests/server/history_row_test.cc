@@ -12,7 +12,7 @@ using training::v1::Job;
 
 const absl::Time kHistoryNow = absl::FromUnixSeconds(1'767'323'045);
 
-Job MakeJob(training::v1::PrecisionMode mode) {
+Job JobIn(training::v1::PrecisionMode mode) {
   Job job;
   job.set_id("a");
   job.set_state(training::v1::JOB_STATE_RUNNING);
@@ -27,7 +27,7 @@ Job MakeJob(training::v1::PrecisionMode mode) {
 }
 
 TEST(HistoryRowTest, OverflowsAreThoseOfReducedPrecision) {
-  Job job = MakeJob(training::v1::PRECISION_MODE_MIXED_FP16);
+  Job job = JobIn(training::v1::PRECISION_MODE_MIXED_FP16);
   job.mutable_progress()->set_reduced_precision_steps(100);
   job.mutable_progress()->set_skipped_steps(65);
   job.mutable_progress()->set_overflow_steps(25);
@@ -46,7 +46,7 @@ TEST(HistoryRowTest, OverflowsAreThoseOfReducedPrecision) {
 }
 
 TEST(HistoryRowTest, CountsWhatTheWatchdogFoundWhereItCompares) {
-  Job job = MakeJob(training::v1::PRECISION_MODE_MIXED_BF16);
+  Job job = JobIn(training::v1::PRECISION_MODE_MIXED_BF16);
   EXPECT_FALSE(MakeHistoryRow(job, true, std::nullopt, kHistoryNow).has_divergences())
       << "no step was in reduced precision";
   job.mutable_progress()->set_reduced_precision_steps(100);
@@ -62,7 +62,7 @@ TEST(HistoryRowTest, CountsWhatTheWatchdogFoundWhereItCompares) {
 }
 
 TEST(HistoryRowTest, AStepThatFp32SkipsIsNoOverflow) {
-  Job job = MakeJob(training::v1::PRECISION_MODE_FP32);
+  Job job = JobIn(training::v1::PRECISION_MODE_FP32);
   job.mutable_progress()->set_skipped_steps(3);
   job.mutable_progress()->set_overflow_steps(0);
   const HistoryRow row = MakeHistoryRow(job, false, std::nullopt, kHistoryNow);
@@ -73,7 +73,7 @@ TEST(HistoryRowTest, AStepThatFp32SkipsIsNoOverflow) {
 }
 
 TEST(HistoryRowTest, AJobThatFellBackDoesNotCountWhatFp32SkippedAsOverflows) {
-  Job job = MakeJob(training::v1::PRECISION_MODE_FP32);
+  Job job = JobIn(training::v1::PRECISION_MODE_FP32);
   job.mutable_progress()->set_reduced_precision_steps(80);
   job.mutable_progress()->set_skipped_steps(120);
   job.mutable_progress()->set_overflow_steps(0);
@@ -84,7 +84,7 @@ TEST(HistoryRowTest, AJobThatFellBackDoesNotCountWhatFp32SkippedAsOverflows) {
 }
 
 TEST(HistoryRowTest, AJobOfAnEarlierVersionIsAtMostOneHundredPercent) {
-  Job job = MakeJob(training::v1::PRECISION_MODE_MIXED_FP16);
+  Job job = JobIn(training::v1::PRECISION_MODE_MIXED_FP16);
   job.mutable_progress()->set_reduced_precision_steps(80);
   job.mutable_progress()->set_skipped_steps(120);
   EXPECT_EQ(OverflowRate(job.progress()), 1);
@@ -93,7 +93,7 @@ TEST(HistoryRowTest, AJobOfAnEarlierVersionIsAtMostOneHundredPercent) {
 }
 
 TEST(HistoryRowTest, AnAttemptThatBeginsAfreshHasNoFigures) {
-  Job job = MakeJob(training::v1::PRECISION_MODE_FP32);
+  Job job = JobIn(training::v1::PRECISION_MODE_FP32);
   job.mutable_progress()->set_step(0);
   const HistoryRow row = MakeHistoryRow(job, false, std::nullopt, kHistoryNow);
   EXPECT_FALSE(row.has_loss());
