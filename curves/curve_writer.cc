@@ -36,6 +36,7 @@ CurveWriter::~CurveWriter() {
   }
   changed_.NotifyAll();
   thread_.join();
+  absl::MutexLock writing(&writing_);
   if (file_ >= 0) close(file_);
 }
 
@@ -44,17 +45,25 @@ void CurveWriter::Add(const CurveStep& step) {
   if (pending_.size() < kMaxPending) pending_.push_back(step);
 }
 
+void CurveWriter::Flush() {
+  absl::MutexLock writing(&writing_);
+  std::vector<CurveStep> steps;
+  {
+    absl::MutexLock lock(&mutex_);
+    steps.swap(pending_);
+    pending_.reserve(steps.size());
+  }
+  Write(steps);
+}
+
 void CurveWriter::Loop() {
   for (bool stopping = false; !stopping;) {
-    std::vector<CurveStep> steps;
     {
       absl::MutexLock lock(&mutex_);
       stopping = changed_.WaitUntil(mutex_, SteadyNow() + kPeriod,
                                     [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return stopping_; });
-      steps.swap(pending_);
-      pending_.reserve(steps.size());
     }
-    Write(steps);
+    Flush();
   }
 }
 

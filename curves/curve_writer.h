@@ -26,9 +26,9 @@ struct CurveLimits {
 // A `CurveWriter` appends the steps of one attempt to the files of its job. Add only stores the
 // step in memory; a thread writes about once a second.
 //
-// Owner: the worker of rank 0. Threads: one for Add. Failure: steps that cannot be written are
-// counted and left out, because training must go on; `on_fault` receives the first status, on the
-// writer's thread.
+// Owner: the worker of rank 0. Threads: one for Add, any for Flush. Failure: steps that cannot be
+// written are counted and left out, because training must go on; `on_fault` receives the first
+// status, on the writer's thread.
 class CurveWriter {
  public:
   // `folder` is created if it does not exist. `claim`: that of the attempt, larger than those of
@@ -40,14 +40,17 @@ class CurveWriter {
 
   // Adds a step. A step that does not follow the last one takes the place of those after it.
   void Add(const CurveStep& step);
+  // Writes the added steps. Blocks on the disk. Called for each checkpoint, because a run that ends
+  // without notice continues from there.
+  void Flush();
 
  private:
   void Loop();
   // Writes runs of steps that follow each other, each as a block.
-  void Write(const std::vector<CurveStep>& steps);
-  absl::Status WriteBlock(const std::string& block);
+  void Write(const std::vector<CurveStep>& steps) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
+  absl::Status WriteBlock(const std::string& block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
   // Opens the next file when the current one is full.
-  absl::Status OpenNext();
+  absl::Status OpenNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
   // Combines older files of the level if there are too many.
   absl::Status ThinLevel(int level);
 
@@ -55,11 +58,11 @@ class CurveWriter {
   const int64_t claim_;
   const std::function<void(const absl::Status&)> on_fault_;
   const CurveLimits limits_;
-  // Used by the thread only.
-  int64_t number_ = 0;  // Of the next file.
-  int file_ = -1;
-  int64_t steps_in_file_ = 0;
-  bool told_ = false;
+  absl::Mutex writing_;  // Held while steps are written, and taken before mutex_.
+  int64_t number_ ABSL_GUARDED_BY(writing_) = 0;  // Of the next file.
+  int file_ ABSL_GUARDED_BY(writing_) = -1;
+  int64_t steps_in_file_ ABSL_GUARDED_BY(writing_) = 0;
+  bool told_ ABSL_GUARDED_BY(writing_) = false;
 
   absl::Mutex mutex_;
   SteadyCondition changed_;

@@ -271,9 +271,9 @@ class Owners(SecurityTest):
         upload = self.clients[name].call("StartUpload", **file).upload
         return upload.path or self.clients[name].call("WriteUpload", piece=content, **file).upload.path
 
-    def refusal(self, name, method, **fields):
+    def refusal(self, caller, method, **fields):
         with self.assertRaises(grpc.RpcError) as caught:
-            self.clients[name].call(method, **fields)
+            self.clients[caller].call(method, **fields)
         return f"{caught.exception.code().name}: {caught.exception.details()}"
 
     def owners(self, name):

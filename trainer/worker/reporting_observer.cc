@@ -69,6 +69,7 @@ void ReportingObserver::OnSteps(const training::v1::Steps& steps) {
 }
 
 void ReportingObserver::OnCheckpoint(const training::v1::CheckpointWritten& written) {
+  if (curves_) curves_->Flush();
   Send([&](AttachRequest& event) { *event.mutable_checkpoint_written() = written; });
 }
 
