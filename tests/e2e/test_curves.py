@@ -83,7 +83,7 @@ class CurvesTest(harness.DaemonTest):
         image = pathlib.Path(self.data_dir, "loss.svg")
         self.text(daemon, "plot", "run", "-f", str(image))
         self.assertEqual(xml.etree.ElementTree.parse(image).getroot().tag, "{http://www.w3.org/2000/svg}svg")
-        daemon.train("other", harness.spec(max_steps=50, learning_rate=0.002))
+        daemon.train("other", harness.spec(max_steps=50, seed=8))
         followed = self.text(daemon, "logs", "other", "--follow").splitlines()
         self.assertEqual(followed, self.text(daemon, "logs", "other").splitlines(), "no line twice, none missing")
         self.assertIn("training complete", followed[-1])
