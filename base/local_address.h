@@ -6,7 +6,7 @@
 
 namespace genesis {
 
-// Returns the name of this machine; "unknown" if the system does not tell it.
+// Returns the name of this machine; "unknown" if the system has none.
 std::string HostName();
 
 // Returns the address of this machine from which `host` is reached: "10.0.0.3" for a name or a

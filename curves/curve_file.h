@@ -58,7 +58,7 @@ struct CurveStep {
   std::array<float, kCurveMetrics> metrics = {};
 };
 
-// The values of one metric over some steps. Those that are not finite are left out.
+// The finite values of one metric over some steps.
 struct CurveRange {
   float min = 0;
   float max = 0;
@@ -71,7 +71,7 @@ struct CurvePoint {
   int64_t first_step = 0;
   int64_t last_step = 0;
   int64_t samples = 0;   // After the last step.
-  int64_t time_ms = 0;   // Of the last step.
+  int64_t time_ms = 0;   // Unix time after the last step.
   double seconds = 0;    // After the last step.
   uint32_t steps = 0;    // May be fewer than first_step to last_step: others were lost.
   uint16_t skipped = 0;  // At most 65,535.

@@ -59,7 +59,7 @@ class CurveWriter {
   const std::function<void(const absl::Status&)> on_fault_;
   const CurveLimits limits_;
   absl::Mutex writing_;  // Held while steps are written, and taken before mutex_.
-  int64_t number_ ABSL_GUARDED_BY(writing_) = 0;  // Of the next file.
+  int64_t number_ ABSL_GUARDED_BY(writing_) = 0;  // Number of the next file.
   int file_ ABSL_GUARDED_BY(writing_) = -1;
   int64_t steps_in_file_ ABSL_GUARDED_BY(writing_) = 0;
   bool told_ ABSL_GUARDED_BY(writing_) = false;

@@ -96,7 +96,7 @@ class ApiCall {
     return admitted;
   }
 
-  // Same, and CANCELLED once nobody will read the response.
+  // Same, and CANCELLED once the caller is gone.
   absl::Status StillWanted() const {
     if (credentials_.is_gone != nullptr && credentials_.is_gone()) {
       return absl::CancelledError("the caller is gone");

@@ -32,8 +32,8 @@ struct Credentials {
   std::string peer;
   absl::Status certificate_fault = {};  // Why a verified certificate names no caller.
   std::string traceparent = {};         // Header of the call.
-  // Returns true once nobody will read the response. Called only before the call has ended; null if
-  // the transport cannot tell.
+  // Returns true once the caller is gone. Called only before the call has ended; null if the
+  // transport does not know.
   std::function<bool()> is_gone = nullptr;
 };
 

@@ -15,13 +15,13 @@ namespace genesis {
 // Removes the curves of a job (curves/README.md). Blocks on the disk.
 void RemoveCurves(const std::string& checkpoint_dir, const std::string& job_id);
 
-// What a job is to its curves.
+// The state of a job, as far as it matters to its curves.
 enum class CurveOwner { kUnknown, kEnded, kOpen };
 
 // Bounds the curves of all jobs by `max_bytes`: beyond it, the steps of the jobs that were written
 // longest ago are combined, level by level, and then removed; those of open jobs never. Curves
-// without a job are removed when nobody has written them for seven days, because a restored store
-// may lack their job. Blocks on the disk.
+// without a job are removed seven days after the last write, because a restored store may lack
+// their job. Blocks on the disk.
 void BoundCurves(const std::string& checkpoint_dir, int64_t max_bytes, absl::Time now,
                  const std::function<CurveOwner(const std::string& job_id)>& owner);
 

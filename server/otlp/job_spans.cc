@@ -111,7 +111,7 @@ std::optional<Json> FirstStepSpan(const Job& job, const TraceContext& trace,
   const absl::Time time = FromTimestamp(job.first_step_time());
   const bool within = job.has_first_step_time() && time >= FromTimestamp(entered.time()) &&
                       time <= FromTimestamp(left.time());
-  if (!within) return std::nullopt;  // That of another attempt.
+  if (!within) return std::nullopt;  // The time is that of another attempt.
   Json span = Span(trace, "genesis.job.first_step",
                    SpanId(trace, absl::StrCat("first step ", entered.sequence())), parent_id,
                    entered.time(), job.first_step_time());

@@ -375,22 +375,20 @@ TEST_F(JwtTest, ASingleKeyNeedsNoKid) {
 }
 
 TEST_F(JwtTest, KeysForOtherUsesAreIgnored) {
-  const auto with = [](const char* name, const char* value) {
+  const auto with = [](const char* members) {
     Json key = Rsa().Jwk("r");
-    key[name] = value;
+    key.update(Json::parse(members));
     return SetOf({key, Ec().Jwk("e")});
   };
   const std::string token = Rsa().Token(kRsaHeader, Claims().dump());
-  for (const auto& [name, value] : {std::pair("use", "enc"), std::pair("alg", "RSA-OAEP"),
-                                    std::pair("alg", "HS256"), std::pair("kty", "oct")}) {
-    WriteKeys(with(name, value));
-    EXPECT_THAT(Who(token), HasSubstr("names no key")) << name;
+  for (const char* members : {R"({"use":"enc"})", R"({"alg":"RSA-OAEP"})", R"({"alg":"HS256"})",
+                              R"({"kty":"oct"})", R"({"key_ops":["encrypt"]})"}) {
+    WriteKeys(with(members));
+    EXPECT_THAT(Who(token), HasSubstr("names no key")) << members;
   }
-  WriteKeys(with("use", "sig"));
+  WriteKeys(with(R"({"use":"sig"})"));
   EXPECT_EQ(Who(token), "ann submitter");
-  WriteKeys(with("key_ops", {"encrypt"}));
-  EXPECT_THAT(Who(token), HasSubstr("names no key"));
-  WriteKeys(with("key_ops", {"verify"}));
+  WriteKeys(with(R"({"key_ops":["verify"]})"));
   EXPECT_EQ(Who(token), "ann submitter");
 }
 
@@ -413,15 +411,13 @@ TEST_F(JwtTest, UnusableKeyFilesAreRefused) {
   absl::WebSafeBase64Unescape(padded["n"].get<std::string>(), &modulus);
   padded["n"] = Base64(std::string(128, '\0') + modulus);
   EXPECT_THAT(KeyFault(SetOf({padded})), HasSubstr("has 1024 bits"));
-  // With the exponent 1, everybody could sign.
+  Json open = rsa;
   for (const char* exponent : {"AQ", "AAAB", "AQAA", "", "A A"}) {
-    Json open = rsa;
-    open["e"] = exponent;
+    open["e"] = exponent;  // With the exponent 1, everybody could sign.
     EXPECT_THAT(KeyFault(SetOf({open})), HasSubstr("has an unusable e or n")) << exponent;
   }
-  Json secret = rsa;
-  secret["d"] = "AQAB";
-  EXPECT_THAT(KeyFault(SetOf({secret})), HasSubstr("is a private key"));
+  open["d"] = "AQAB";
+  EXPECT_THAT(KeyFault(SetOf({open})), HasSubstr("is a private key"));
   Json point = Ec().Jwk("e");
   point["y"] = point["x"];
   EXPECT_THAT(KeyFault(SetOf({point})), HasSubstr("the key \"e\" cannot be read"));
@@ -459,10 +455,8 @@ TEST_F(JwtCallerTest, HasANameOfItsOwnAndARoleFromTheFile) {
             "jwt:bot worker");
   EXPECT_THAT(Caller(authenticator, Token(Claims({{"genesis_role", nullptr}}))),
               HasSubstr("the JWT of \"jwt:ann\" gives no role; accepted: the claim"));
-  EXPECT_EQ(
-      Caller(authenticator, "tb"),
-      "the token is not known; accepted: a JWT of auth.jwt_issuer, or one whose line stands in "
-      "auth.tokens_file (an admin makes one with genesisctl token NAME ROLE)");
+  EXPECT_THAT(Caller(authenticator, "tb"),
+              HasSubstr("a JWT of auth.jwt_issuer, or one whose line stands in auth.tokens_file"));
 }
 
 TEST_F(JwtCallerTest, NeedsATokenAlsoOnTheUnixSocket) {

@@ -48,7 +48,7 @@ class ReportingObserver : public RunObserver {
 
   const training::v1::StartJob& start_;
   EventSender& sender_;
-  std::optional<CurveWriter> curves_;  // Of rank 0, once it has started.
+  std::optional<CurveWriter> curves_;  // Set once rank 0 has started.
   std::deque<std::string> log_tail_;
   absl::Time next_steps_ = absl::InfinitePast();  // Used by ranks other than rank 0.
   std::atomic<training::v1::Section> section_{training::v1::SECTION_SETUP};
