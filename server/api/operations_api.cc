@@ -25,9 +25,12 @@ void TrainingApi::SetPrecisionPolicy(
   parts_.jobs->precision().SetPolicy(request, caller, callback);
 }
 
-void TrainingApi::GetServerInfo(const Caller&, const training::v1::GetServerInfoRequest&,
+void TrainingApi::GetServerInfo(const Caller& caller, const training::v1::GetServerInfoRequest&,
                                 const Callback<training::v1::GetServerInfoResponse>& callback) {
-  callback(parts_.info());
+  training::v1::GetServerInfoResponse response = parts_.info();
+  response.set_caller(caller.name);
+  response.set_caller_role(RoleName(caller.role));
+  callback(response);
 }
 
 void TrainingApi::ListWorkers(const Caller& caller, const training::v1::ListWorkersRequest&,

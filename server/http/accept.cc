@@ -61,6 +61,15 @@ bool PrefersOpenMetrics(const std::string& accept) {
   return open_metrics > 0 && open_metrics >= text;
 }
 
+bool AcceptsHtml(const std::string& accept) {
+  double html = 0, text = 0;
+  for (const Choice& choice : ReadChoices(accept)) {
+    if (choice.name == "text/html") html = std::max(html, choice.quality);
+    if (choice.name == "text/plain") text = std::max(text, choice.quality);
+  }
+  return html > 0 && html >= text;
+}
+
 bool AcceptsGzip(const std::string& accept_encoding) {
   double gzip = -1, any = 0;
   for (const Choice& choice : ReadChoices(accept_encoding)) {

@@ -11,6 +11,9 @@ namespace genesis {
 // Returns true if `accept` names a supported version of OpenMetrics and does not prefer plain text.
 bool PrefersOpenMetrics(const std::string& accept);
 
+// Returns true if `accept` names HTML and does not prefer plain text, as browsers do.
+bool AcceptsHtml(const std::string& accept);
+
 // Returns true if `accept_encoding` names gzip or "*".
 bool AcceptsGzip(const std::string& accept_encoding);
 

@@ -106,7 +106,7 @@ class HttpSender {
     response_.keep_alive(terms_.keep_alive);
     if (chunked_) {
       response_.chunked(true);
-    } else if (!endless) {
+    } else if (!endless && callback.status != 304) {
       response_.content_length(callback.stream_length.value_or(callback.body.size()));
     }
     if (body_ == nullptr && !terms_.head) response_.body() = callback.body;

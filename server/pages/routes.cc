@@ -11,6 +11,7 @@
 #include "base/text/enum_names.h"
 #include "base/text/json.h"
 #include "config/precision/precision.h"
+#include "server/dashboard/dashboard.h"
 #include "server/http/accept.h"
 
 namespace genesis {
@@ -136,7 +137,7 @@ HttpResponse Stats(const RouteSources& sources, const HttpRequest&) {
 HttpResponse Index(const RouteSources& sources, const HttpRequest& request);
 
 constexpr Route kRoutes[] = {
-    {"/", "this page", Index},
+    {"/", "the dashboard, or this list for clients that accept no HTML", Index},
     {"/metrics", "every metric, for Prometheus", Metrics},
     {"/healthz", "200 while the process serves", Health},
     {"/readyz", "200 when traffic may come, 503 with the reasons when not", Ready},
@@ -170,6 +171,10 @@ std::function<HttpResponse(const HttpRequest&)> MakeRoutes(RouteSources route_so
     HttpResponse response{.status = 404,
                           .body = absl::StrCat("No such page: ", request.path, "\n\n", PathList())};
     std::string counted_path = "other";
+    if (std::optional<HttpResponse> dashboard = DashboardResponse(request)) {
+      if (sources->on_response) sources->on_response("/", dashboard->status);
+      return *std::move(dashboard);
+    }
     for (const Route& route : kRoutes) {
       if (request.path != route.path) continue;
       counted_path = route.path;

@@ -32,7 +32,7 @@ struct RouteSources {
   std::function<void(const std::string& path, int status)> on_response;
 };
 
-// Serves GET and HEAD of / /metrics /healthz /readyz /api/training/status /api/training/stats.
+// Serves GET and HEAD of the dashboard (server/dashboard), / /metrics /healthz /readyz /api/training/status /api/training/stats.
 // Other requests get a 404 or 405 whose body lists these. /healthz reports that the process serves,
 // /readyz (200 or 503) whether it can take traffic. Stateless; as thread-safe as the sources.
 std::function<HttpResponse(const HttpRequest&)> MakeRoutes(RouteSources sources);

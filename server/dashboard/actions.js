@@ -1,0 +1,47 @@
+// What the caller may do with a job.
+import { jobPath, post } from "./api.js";
+import { confirm } from "./dialogs.js";
+import { h } from "./dom.js";
+import { isFinal, stateOf } from "./format.js";
+
+/**
+ * Returns the buttons for a job in its state. A viewer gets none, a submitter those of its own jobs, as the daemon decides.
+ * @param {any} job @param {{caller: string, caller_role: string}} caller @param {() => void} done
+ */
+export function actionsOf(job, caller, done) {
+  const state = stateOf(job), path = jobPath(job.id);
+  const may = caller.caller_role === "admin" || (caller.caller_role === "submitter" && caller.caller === job.owner);
+  if (!may || isFinal(state)) return [];
+  const act = (/** @type {string} */ verb, /** @type {() => Object<string, any>} */ body = () => ({})) => async () => {
+    await post(`${path}:${verb}`, body());
+    done();
+  };
+  const button = (/** @type {string} */ text, /** @type {Parameters<typeof confirm>[0]} */ question) =>
+    h("button", { class: question.danger ? "danger quiet" : "", onclick: () => confirm(question) }, text);
+  const buttons = [];
+  if (state === "RUNNING") {
+    const name = h("input", { id: "name", pattern: "[a-z0-9-]{1,63}", placeholder: "optional, e.g. before-warmup" });
+    buttons.push(button("Checkpoint", {
+      title: `Checkpoint ${job.id}?`, button: "Checkpoint", act: act("checkpoint", () => (name.value ? { name: name.value } : {})),
+      text: "It is written at the next step boundary. A named checkpoint is kept until a user deletes it.",
+      field: h("div", {}, h("label", { for: "name" }, "Name"), name),
+    }));
+  }
+  if (["QUEUED", "STARTING", "RUNNING", "RECOVERING"].includes(state)) {
+    buttons.push(button("Pause", {
+      title: `Pause ${job.id}?`, button: "Pause", act: act("pause"), text: "It writes a checkpoint and frees its slot until it is resumed.",
+    }));
+  }
+  if (state === "PAUSED") {
+    buttons.push(button("Resume", { title: `Resume ${job.id}?`, button: "Resume", act: act("resume"), text: "It is queued again and continues from its checkpoint." }));
+  }
+  if (state !== "CANCELLING") {
+    const now = h("input", { type: "checkbox", id: "now" });
+    buttons.push(button("Cancel", {
+      title: `Cancel ${job.id}?`, button: "Cancel the job", danger: true, act: act("cancel", () => ({ now: now.checked })),
+      text: "It writes a checkpoint and stops. A cancelled job cannot be resumed.",
+      field: h("label", { class: "check" }, now, " Stop immediately, without a checkpoint"),
+    }));
+  }
+  return buttons;
+}

@@ -1,0 +1,107 @@
+// The frame of the page: addresses, connection, who is signed in.
+import { askForToken } from "./dialogs.js";
+import * as api from "./api.js";
+import { h, replace } from "./dom.js";
+import { showCompare } from "./compare.js";
+import { showJob } from "./job.js";
+import { showJobs } from "./jobs.js";
+
+/**
+ * What the frame gives to a screen.
+ * @typedef {Object} Frame
+ * @property {HTMLElement} main
+ * @property {Promise<{caller: string, caller_role: string}>} caller
+ * @property {(state: api.StreamState) => void} connection
+ * @property {(error: unknown) => void} failed
+ * @property {() => boolean} current whether the screen is still shown
+ */
+/** @typedef {{close: () => void}} Screen */
+
+const main = /** @type {HTMLElement} */ (document.getElementById("main"));
+const connection = /** @type {HTMLElement} */ (document.getElementById("connection"));
+const account = /** @type {HTMLElement} */ (document.getElementById("account"));
+const nav = /** @type {HTMLElement} */ (document.getElementById("nav"));
+const PAGES = [["#/", "Jobs"], ["#/compare", "Compare"]];
+const STATES = { connecting: "connecting", live: "live", reconnecting: "reconnecting", refused: "refused", resting: "paused", closed: "" };
+
+/** @type {Screen | undefined} */
+let screen;
+let visit = 0;
+/** @type {Promise<any> | undefined} */
+let caller;
+
+/** @param {api.StreamState} state */
+function showConnection(state) {
+  connection.className = `connection ${state.kind}`;
+  connection.title = state.why ?? "";
+  replace(connection, STATES[state.kind] && h("i", { "aria-hidden": "true" }), STATES[state.kind]);
+}
+
+/** @param {{caller: string, caller_role: string}} server */
+function showAccount(server) {
+  const name = server.caller && server.caller !== "anonymous" ? `${server.caller} · ${server.caller_role}` : "";
+  replace(account, name && h("span", { class: "muted who" }, name),
+    api.hasToken() && h("button", { class: "quiet", onclick: () => signIn("") }, "Sign out"));
+}
+
+/** @param {string} token */
+function signIn(token) {
+  api.setToken(token);
+  caller = undefined;
+  show();
+}
+
+/** @param {unknown} error */
+function failed(error) {
+  if (error instanceof api.ApiError && error.status === 401) return;
+  const text = error instanceof Error ? error.message : String(error);
+  replace(main, h("div", { class: "empty" },
+    h("h1", {}, error instanceof api.ApiError && error.status === 404 ? "Not found" : "This page could not be loaded"), h("p", {}, text),
+    h("p", {}, h("button", { onclick: show }, "Try again"), " ", h("a", { href: "#/" }, "All jobs"))));
+  if (!(error instanceof api.ApiError)) throw error;
+}
+
+async function show() {
+  const mine = ++visit;
+  screen?.close();
+  screen = undefined;
+  const [path, query] = (location.hash.slice(1) || "/").split("?");
+  const parts = path.split("/").filter(Boolean).map(decodeURIComponent);
+  for (const link of nav.querySelectorAll("a")) {
+    const here = link.getAttribute("href") === (parts[0] === "compare" ? "#/compare" : "#/");
+    link.toggleAttribute("data-here", here);
+    if (here && parts[0] !== "jobs") link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  document.title = parts[1] ? `${parts[1]} · Genesis` : "Genesis";
+  showConnection({ kind: "connecting" });
+  try {
+    caller ??= api.get("server");
+    caller.then(showAccount, () => { caller = undefined; });
+    const frame = {
+      main, caller, failed,
+      connection: (/** @type {api.StreamState} */ state) => mine === visit && showConnection(state),
+      current: () => mine === visit,
+    };
+    const chosen = new URLSearchParams(query);
+    const opened = parts[0] === "jobs" && parts[1] ? await showJob(frame, parts[1])
+      : parts[0] === "compare" ? await showCompare(frame, (chosen.get("ids") ?? "").split(",").filter(Boolean))
+        : await showJobs(frame);
+    if (mine === visit) screen = opened;
+    else opened.close();
+  } catch (error) {
+    if (mine === visit) {
+      showConnection({ kind: "closed" });
+      failed(error);
+    }
+  }
+}
+
+api.whenUnauthorized(() => askForToken(signIn));
+replace(nav, PAGES.map(([href, text]) => h("a", { href }, text)));
+addEventListener("hashchange", () => {
+  scrollTo(0, 0);
+  main.focus({ preventScroll: true });
+  show();
+});
+show();

@@ -1,0 +1,66 @@
+// The state of the machine: slots, queue, precision gate, workers and devices.
+import { get } from "./api.js";
+import { h, replace } from "./dom.js";
+import { grouped, si, short, word } from "./format.js";
+
+const EVERY_SECONDS = 5;
+
+/** @param {string} title @param {any} value @param {any} note @param {string} [kind] */
+const card = (title, value, note, kind = "") => h("div", { class: `card ${kind}` },
+  h("h2", {}, title), h("p", { class: "value" }, value), h("p", { class: "note" }, note));
+
+/** Cards above the list, and a panel beside it. Reads both every five seconds while the page is visible. */
+export class Overview {
+  constructor() {
+    this.cards = h("section", { class: "cards", "aria-label": "Overview" });
+    this.panel = h("aside", { class: "panel", "aria-label": "Workers and devices" });
+    /** @type {(stats: any) => void} */
+    this.onStats = () => {};
+    this.timer = setInterval(() => document.hidden || this.load().catch(() => {}), EVERY_SECONDS * 1000);
+  }
+
+  close() {
+    clearInterval(this.timer);
+  }
+
+  async load() {
+    const [stats, workers, policy] = await Promise.all([get("stats"), get("workers"), get("precision_policy")]);
+    this.showCards(stats, policy);
+    this.showWorkers(workers);
+    this.onStats(stats);
+  }
+
+  /** @param {any} stats @param {any} policy */
+  showCards(stats, policy) {
+    const by = (/** @type {string} */ state) => Number(stats.jobs_by_state?.[state] ?? 0);
+    const running = by("RUNNING") + by("STARTING") + by("PAUSING") + by("CANCELLING");
+    const window = stats.window ?? {};
+    const open = policy.reduced_precision_enabled;
+    const waiting = by("QUEUED") + by("RECOVERING");
+    replace(this.cards,
+      card("Running", grouped(running), `${stats.busy_workers} of ${stats.slots} slots busy`),
+      card("Queue", grouped(waiting), by("PAUSED") ? `${by("PAUSED")} paused` : waiting ? "waiting for a slot" : "nothing waits"),
+      card("Throughput", [si(window.samples_per_second ?? 0), h("small", {}, " samples/s")],
+        `${grouped(window.steps ?? 0)} steps in the last ${Math.max(1, Math.round((window.seconds ?? 0) / 60))} min`),
+      card("Reduced precision", [h("span", { class: `gate ${open ? "open" : "shut"}`, "aria-hidden": "true" }, open ? "●" : "○"), open ? " Allowed" : " Disabled"],
+        [policy.reason, Number(window.reduced_precision_steps) > 0 && ` · ${(100 * window.overflow_rate).toFixed(2)} % overflows`]));
+  }
+
+  /** @param {any} workers */
+  showWorkers(workers) {
+    const devices = (workers.devices ?? []).map((/** @type {any} */ device) => h("li", { class: device.quarantined ? "bad" : "" },
+      h("div", { class: "line" }, h("b", {}, device.name), h("span", { class: "muted" }, `${device.busy} of ${device.slots}`)),
+      h("div", { class: "meter", "aria-hidden": "true" },
+        h("i", { style: { width: `${device.slots ? Math.min(100, 100 * device.busy / device.slots) : 0}%` } })),
+      device.quarantined && h("p", { class: "fault" }, `Quarantined: ${device.reason}`)));
+    const list = (workers.workers ?? []).map((/** @type {any} */ worker) => {
+      const state = worker.draining ? "DRAINING" : short(worker.state, "WORKER_STATE_");
+      return h("li", {}, h("div", { class: "line" },
+        h("span", { class: "mono" }, worker.id),
+        worker.job_id ? h("a", { href: `#/jobs/${encodeURIComponent(worker.job_id)}`, class: "clip" }, worker.job_id)
+          : h("span", { class: "muted" }, word(state))));
+    });
+    replace(this.panel, h("h2", {}, "Devices"), h("ul", {}, devices),
+      h("h2", {}, "Workers"), list.length ? h("ul", {}, list) : h("p", { class: "muted" }, "None is attached."));
+  }
+}
