@@ -17,6 +17,7 @@ from playwright.sync_api import expect, sync_playwright
 
 import harness
 import secure
+import tiers
 
 FOLDER = harness.SOURCE / "server" / "dashboard"
 # SHA-256 of uPlot 1.6.16 in the wheel uplot-python 1.1.1.
@@ -83,13 +84,14 @@ class DashboardFilesTest(harness.DaemonTest):
         self.assertEqual(check.returncode, 0, check.stdout)
 
 
+@tiers.nightly
 class DashboardTest(harness.DaemonTest):
     """A page in Chromium. Each test fails if the page logs an error that the test does not expect."""
 
     def setUp(self):
         super().setUp()
         self.playwright = self.enterContext(sync_playwright())
-        self.browser = self.playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        self.browser = self.playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-dev-shm-usage"])
         self.addCleanup(self.browser.close)
         self.errors = []
 
