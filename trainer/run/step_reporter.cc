@@ -21,6 +21,7 @@ StepReporter::StepReporter(RunObserver& observer, const training::v1::Progress& 
 
 void StepReporter::Add(StepRecord record, double next_loss_scale, double baseline_loss,
                        double seconds) {
+  const Time now = options_.clock();
   progress_.set_step(record.step);
   progress_.set_loss(record.loss);
   progress_.set_grad_norm(record.grad_norm);
@@ -36,7 +37,7 @@ void StepReporter::Add(StepRecord record, double next_loss_scale, double baselin
   samples_since_start_ += options_.samples_per_step;
   record.samples = progress_.samples();
   record.step_seconds = seconds;
-  record.training_seconds = this->seconds();
+  record.training_seconds = seconds_before_ + std::chrono::duration<double>(now - start_).count();
   record.memory_bytes = memory_bytes_;
   observer_.OnStep(record);
 
@@ -63,7 +64,7 @@ void StepReporter::Add(StepRecord record, double next_loss_scale, double baselin
     progress_.set_scale_backoffs(progress_.scale_backoffs() + 1);
     pending_.set_new_scale_backoffs(pending_.new_scale_backoffs() + 1);
   }
-  if (!last_report_ || options_.clock() - *last_report_ >= kInterval) Flush();
+  if (!last_report_ || now - *last_report_ >= kInterval) Flush();
 }
 
 void StepReporter::Rewind(training::v1::Progress progress) {
