@@ -73,7 +73,8 @@ class Prometheus(harness.DaemonTest):
         self.assertEqual(steps[0]["metric"]["mode"], "fp32")
         self.assertEqual(steps[0]["metric"]["deployment"], "stable")
         self.assertEqual(self.query("up")[0]["value"][1], "1")
-        self.assertEqual(self.query("genesis_training_success_total")[0]["value"][1], "1")
+        # A scrape may have had all steps but not the end.
+        harness.wait_for("the end in Prometheus", lambda: self.query("genesis_training_success_total")[0]["value"][1] == "1")
         samples = self.query("genesis_training_samples_total")
         self.assertEqual(samples[0]["value"][1], str(100 * 64))
 
