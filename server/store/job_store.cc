@@ -29,10 +29,18 @@ absl::Status WithAdvice(const absl::Status& status, const std::string& path) {
     case absl::StatusCode::kResourceExhausted:
       advice = "; free some space, or choose another folder with --data-dir";
       break;
-    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kDataLoss: {
       advice =
           "; restore it from the newest file in backups beside it, or move it away to begin anew";
+      // A damaged schema fails the first statement, before the check.
+      const char* malformed = "database disk image is malformed";
+      if (absl::StrContains(status.message(), "refused a statement") &&
+          absl::StrContains(status.message(), malformed)) {
+        return absl::DataLossError(
+            absl::StrCat("the store ", path, " is damaged: ", malformed, advice));
+      }
       break;
+    }
     case absl::StatusCode::kFailedPrecondition:
       if (absl::StrContains(status.message(), "schema")) return status;
       advice = "; mend its owner and permissions, and those of its folder";
