@@ -191,6 +191,13 @@ class DashboardTest(harness.DaemonTest):
         store.commit()
         store.close()
 
+    def tab_to(self, page, text):
+        for _ in range(10):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.textContent") == text:
+                return
+        self.fail(f"{text} cannot be reached by Tab")
+
     def test_the_keyboard_alone_is_enough(self):
         daemon = self.fake()
         daemon.train("hold-1", harness.spec())
@@ -199,16 +206,10 @@ class DashboardTest(harness.DaemonTest):
         page.keyboard.press("/")
         page.keyboard.type("hold")
         self.expect_text(page.locator("tbody"), "hold-1")
-        for _ in range(10):
-            page.keyboard.press("Tab")
-            if page.evaluate("document.activeElement.textContent") == "hold-1":
-                break
+        self.tab_to(page, "hold-1")
         page.keyboard.press("Enter")
         self.expect_text(page.locator("h1"), "hold-1")
-        for _ in range(10):
-            page.keyboard.press("Tab")
-            if page.evaluate("document.activeElement.textContent") == "Cancel":
-                break
+        self.tab_to(page, "Cancel")
         page.keyboard.press("Enter")
         expect(page.get_by_role("dialog")).to_be_visible()
         page.keyboard.press("Escape")
