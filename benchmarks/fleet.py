@@ -26,7 +26,7 @@ import sides
 import spread
 
 WATCHERS = (0, 100, 1000)
-CHANGES = 200
+CHANGES = 50
 OWNERS = 4  # One caller may have 512 streams.
 
 
