@@ -175,4 +175,17 @@ std::string SvgPlot(const PlotCurve& curve, const PlotOptions& options) {
   return svg + "</svg>\n";
 }
 
+std::string Sparkline(const std::vector<double>& values) {
+  Axis axis;
+  for (const double value : values) axis.Include(value);
+  constexpr int kHeights = 8;
+  std::string text;
+  for (const double value : values) {
+    if (!axis.Shows(value)) continue;
+    const auto height = std::lround(axis.At(value) * (kHeights - 1));
+    text += {static_cast<char>(0xE2), static_cast<char>(0x96), static_cast<char>(0x81 + height)};
+  }
+  return text;
+}
+
 }  // namespace genesis::cli

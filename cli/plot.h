@@ -28,4 +28,7 @@ std::string TextPlot(const PlotCurve& curve, const PlotOptions& options);
 // minimum to maximum.
 std::string SvgPlot(const PlotCurve& curve, const PlotOptions& options);
 
+// Returns the finite values as one row of block characters from the lowest to the highest.
+std::string Sparkline(const std::vector<double>& values);
+
 }  // namespace genesis::cli

@@ -24,16 +24,18 @@ std::string Bar(double part, int cells) {
                       std::string(static_cast<size_t>(cells - full), '.'), "]  ");
 }
 
-std::string Figures(const Progress& progress) {
+std::string Figures(const Progress& progress, const JobSketch& sketch) {
   const double percent =
       100.0 * static_cast<double>(progress.step()) / static_cast<double>(progress.total_steps());
-  std::string text =
-      absl::StrFormat("%d/%d  %.1f%%  loss %s  scale %s", progress.step(), progress.total_steps(),
-                      percent, FormatFigure(progress.loss()), FormatFigure(progress.loss_scale()));
+  std::string text = absl::StrFormat("%d/%d  %.1f%%  loss %s%s%s  scale %s", progress.step(),
+                                     progress.total_steps(), percent, FormatFigure(progress.loss()),
+                                     sketch.loss.empty() ? "" : " ", sketch.loss,
+                                     FormatFigure(progress.loss_scale()));
   if (progress.skipped_steps() > 0) {
     absl::StrAppend(&text, "  skipped ", progress.skipped_steps());
   }
   absl::StrAppendFormat(&text, "  %.0f samples/s", progress.samples_per_second());
+  if (sketch.memory_bytes > 0) absl::StrAppend(&text, "  ", FormatBytes(sketch.memory_bytes));
   const std::string eta = RenderEta(progress);
   if (!eta.empty()) absl::StrAppend(&text, "  ETA ", eta);
   return text;
@@ -55,7 +57,7 @@ std::string RenderEta(const Progress& progress) {
   return seconds < kTooLong ? FormatSeconds(seconds) : "";
 }
 
-std::string RenderProgress(const Job& job, int width) {
+std::string RenderProgress(const Job& job, int width, const JobSketch& sketch) {
   const std::string head =
       absl::StrCat(Printable(job.id()), "  ", ShortEnumName(job.state()), "  ");
   const Progress& progress = job.progress();
@@ -65,20 +67,15 @@ std::string RenderProgress(const Job& job, int width) {
                ? absl::StrCat(head, "place ", job.queue_position(), " in the queue")
                : absl::StrCat(head, Printable(job.state_reason()));
   } else {
-    const std::string figures = Figures(progress);
+    const std::string figures = Figures(progress, sketch);
     constexpr int kBarFrame = 4;  // Columns of "[" and "]  ".
-    const int room = width - static_cast<int>(head.size() + figures.size()) - kBarFrame;
+    const int room = width - static_cast<int>(TextWidth(head) + TextWidth(figures)) - kBarFrame;
     const double part =
         static_cast<double>(progress.step()) / static_cast<double>(progress.total_steps());
     const std::string bar = room < kShortestBar ? "" : Bar(part, std::min(room, kLongestBar));
     line = absl::StrCat(head, bar, figures);
   }
-  if (line.size() > static_cast<size_t>(width)) {
-    // Do not split a multi-byte character; continuation bytes are 10xxxxxx.
-    auto end = static_cast<size_t>(width);
-    while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xC0) == 0x80) --end;
-    line.resize(end);
-  }
+  line = CutToWidth(std::move(line), static_cast<size_t>(width));
   while (!line.empty() && line.back() == ' ') line.pop_back();
   return line;
 }
@@ -115,10 +112,10 @@ ProgressLine::ProgressLine(std::ostream& out, bool terminal, int width,
                            std::function<absl::Time()> now)
     : out_(out), terminal_(terminal), width_(width), now_(std::move(now)) {}
 
-void ProgressLine::Update(const Job& job) {
+void ProgressLine::Update(const Job& job, const JobSketch& sketch) {
   if (terminal_) {
     // A line of full width would wrap and could not be redrawn.
-    out_ << "\r" << RenderProgress(job, width_ - 1) << "\x1b[K" << std::flush;
+    out_ << "\r" << RenderProgress(job, width_ - 1, sketch) << "\x1b[K" << std::flush;
     open_ = true;
     return;
   }

@@ -6,14 +6,16 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "cli/job_curves.h"
 #include "genesis/training/v1/job.pb.h"
 
 namespace genesis::cli {
 
-// Returns "walk-1  RUNNING  [#####.....]  512/1000  51.2%  loss 0.0123  scale 65536  9870 samples/s
-// ETA 0:12" in at most `width` columns: the bar is shortened first, then dropped. Before the first
-// step, returns the state with the job's place in the queue or the reason of the state.
-std::string RenderProgress(const training::v1::Job& job, int width);
+// Returns "walk-1  RUNNING  [#####.....]  512/1000  51.2%  loss 0.0123 ▆▃▂▁  scale 65536
+// 9870 samples/s  1.5 GiB  ETA 0:12" in at most `width` columns: the bar is shortened first, then
+// dropped. Before the first step, returns the state with the job's place in the queue or the reason
+// of the state.
+std::string RenderProgress(const training::v1::Job& job, int width, const JobSketch& sketch = {});
 
 // Returns the remaining time, from the average rate; "" while the rate is
 // unknown and after the last step.
@@ -29,7 +31,8 @@ class ProgressLine {
  public:
   ProgressLine(std::ostream& out, bool terminal, int width, std::function<absl::Time()> now);
 
-  void Update(const training::v1::Job& job);
+  // `sketch` is shown on a terminal.
+  void Update(const training::v1::Job& job, const JobSketch& sketch = {});
   // Prints warnings above the line, unless the same warnings have just been printed.
   void Warn(const std::vector<std::string>& warnings);
   // Ends the redrawn line, so that other text can follow.

@@ -5,18 +5,9 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "cli/text.h"
 
 namespace genesis::cli {
-namespace {
-
-// Returns the number of characters in `text`, not bytes; continuation bytes are 10xxxxxx.
-size_t Width(const std::string& text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  }));
-}
-
-}  // namespace
 
 Table::Table(std::vector<std::string> headers) {
   for (std::string& header : headers) {
@@ -31,13 +22,13 @@ void Table::AddRow(std::vector<std::string> cells) { rows_.push_back(std::move(c
 std::string Table::ToString() const {
   std::vector<size_t> widths(right_.size(), 0);
   for (const auto& row : rows_) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], Width(row[i]));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], TextWidth(row[i]));
   }
   std::string text;
   for (const auto& row : rows_) {
     std::string line;
     for (size_t i = 0; i < row.size(); ++i) {
-      const std::string padding(widths[i] - Width(row[i]), ' ');
+      const std::string padding(widths[i] - TextWidth(row[i]), ' ');
       absl::StrAppend(&line, i == 0 ? "" : "  ", right_[i] ? padding : "", row[i],
                       right_[i] ? "" : padding);
     }
@@ -48,10 +39,10 @@ std::string Table::ToString() const {
 
 std::string FormatPairs(const std::vector<std::pair<std::string, std::string>>& pairs) {
   size_t width = 0;
-  for (const auto& [name, value] : pairs) width = std::max(width, Width(name));
+  for (const auto& [name, value] : pairs) width = std::max(width, TextWidth(name));
   std::string text;
   for (const auto& [name, value] : pairs) {
-    absl::StrAppend(&text, name, ":", std::string(width - Width(name) + 2, ' '), value, "\n");
+    absl::StrAppend(&text, name, ":", std::string(width - TextWidth(name) + 2, ' '), value, "\n");
   }
   return text;
 }

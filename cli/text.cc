@@ -1,5 +1,6 @@
 #include "cli/text.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/ascii.h"
@@ -7,6 +8,12 @@
 #include "absl/strings/str_format.h"
 
 namespace genesis::cli {
+namespace {
+
+// The other bytes of a character are 10xxxxxx.
+bool StartsCharacter(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
+
+}  // namespace
 
 std::string Printable(absl::string_view text) {
   std::string printable(text);
@@ -14,6 +21,20 @@ std::string Printable(absl::string_view text) {
     if (absl::ascii_iscntrl(c)) c = '?';
   }
   return printable;
+}
+
+size_t TextWidth(absl::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), StartsCharacter));
+}
+
+std::string CutToWidth(std::string text, size_t width) {
+  size_t characters = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (!StartsCharacter(text[i]) || ++characters <= width) continue;
+    text.resize(i);
+    break;
+  }
+  return text;
 }
 
 std::string FormatTimestamp(const google::protobuf::Timestamp& time) {

@@ -38,6 +38,12 @@ run_for_package(COMMAND ${_page} ${CPACK_GENESIS_PROGRAMS}/genesis-worker 1 "tra
                 INTO ${_man}/man1/genesis-worker.1)
 run_for_package(COMMAND ${_page} ${CPACK_GENESIS_SOURCE}/deploy/rollback.sh 8
                 "take a training service back to FP32" INTO ${_man}/man8/genesis-rollback.8)
+foreach(_completion bash:bash-completion/completions/genesisctl zsh:zsh/vendor-completions/_genesisctl
+        fish:fish/vendor_completions.d/genesisctl.fish)
+  string(REGEX MATCH "^(.*):(.*)$" _both ${_completion})
+  run_for_package(COMMAND ${CPACK_GENESIS_PROGRAMS}/genesisctl completion ${CMAKE_MATCH_1}
+                  INTO ${_stage}/usr/share/${CMAKE_MATCH_2})
+endforeach()
 # CPack strips only targets of the install.
 file(GLOB _plugins RELATIVE ${_stage} ${_stage}/usr/lib/genesis/*.so)
 run_for_package(COMMAND strip --strip-unneeded usr/bin/genesisd usr/bin/genesisctl

@@ -34,8 +34,6 @@ install(FILES ${_deploy}/systemd/environment ${_deploy}/systemd/worker
 install(FILES ${_deploy}/systemd/genesisd.yaml DESTINATION /etc/genesis ${_component})
 install(FILES ${_deploy}/systemd/logrotate.conf DESTINATION /etc/logrotate.d
         RENAME genesis-trainer ${_component})
-install(FILES ${_deploy}/package/completion.bash DESTINATION share/bash-completion/completions
-        RENAME genesisctl ${_component})
 install(FILES ${_deploy}/package/copyright DESTINATION share/doc/genesis-trainer ${_component})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ ${PROJECT_SOURCE_DIR}/examples
         DESTINATION share/doc/genesis-trainer ${_component})

@@ -36,9 +36,10 @@ DEBIAN_PACKAGES=(
   sqlite3
 )
 # debootstrap for Debian 12 in a folder, systemd for systemd-analyze, valgrind to count instructions,
-# Slurm and Open MPI to start ranks, Go for its client, Chromium and TypeScript for the dashboard.
-TEST_PACKAGES=(chromium debootstrap dpkg-dev golang-go golang-google-grpc-dev golang-google-protobuf-dev iproute2 man-db munge node-typescript openmpi-bin
-  protoc-gen-go protoc-gen-go-grpc shellcheck slurm-wlm systemd valgrind)
+# Slurm and Open MPI to start ranks, Go for its client, Chromium and TypeScript for the dashboard, tmux and
+# shells for the terminal.
+TEST_PACKAGES=(chromium debootstrap dpkg-dev fish golang-go golang-google-grpc-dev golang-google-protobuf-dev iproute2 man-db munge node-typescript openmpi-bin
+  protoc-gen-go protoc-gen-go-grpc shellcheck slurm-wlm systemd tmux valgrind zsh)
 # A small Debian 12 with the dependencies of genesis-trainer, in which tests install the package.
 TREE_PACKAGES=(bash-completion ca-certificates curl dbus libabsl20220623 libcjose0 libcurl4 libdeflate0 libfmt9
   libgomp1 libgrpc++1.51 libprometheus-cpp-core1.0 libprotobuf32 libspdlog1.10 libsqlite3-0 libssl3

@@ -8,6 +8,7 @@
 #include "base/text/field_error.h"
 #include "base/text/nearest.h"
 #include "cli/commands/command_table.h"
+#include "client/contexts.h"
 #include "config/settings/listen_address.h"
 
 namespace genesis::cli {
@@ -21,20 +22,6 @@ const OptionRow* FindIn(const std::vector<OptionRow>& options, const std::string
     if (option.short_name[0] != '\0' && flag == absl::StrCat("-", option.short_name)) {
       return &option;
     }
-  }
-  return nullptr;
-}
-
-// Searches the options of `command` first, then those of all commands, because options may precede
-// the command.
-const OptionRow* FindOption(const std::string& flag, const std::string& command_name) {
-  if (const OptionRow* option = FindIn(GlobalOptions(), flag)) return option;
-  const CommandRow* named = FindCommand(command_name);
-  if (const OptionRow* option = named != nullptr ? FindIn(named->options, flag) : nullptr) {
-    return option;
-  }
-  for (const CommandRow& command : CommandTable()) {
-    if (const OptionRow* option = FindIn(command.options, flag)) return option;
   }
   return nullptr;
 }
@@ -137,35 +124,72 @@ void ReadOutput(Arguments& result) {
   }
 }
 
-void ReadServer(const Environment& environment, Arguments& result) {
-  std::string name = "--server";
-  if (result.Has("server")) {
-    result.daemon.server = result.Value("server");
-  } else if (const std::optional<std::string> value = environment(kServerVariable)) {
-    result.daemon.server = *value;
-    name = kServerVariable;
+// Sets `result.daemon` to the context that --context names or, if no option or variable names a
+// server, to the current one. Returns false if no context is used.
+bool ReadContext(const Environment& environment, Arguments& result) {
+  const bool named = result.Has("context");
+  if (!named && (result.Has("server") || environment(kServerVariable).has_value())) return false;
+  const std::string path = ContextsFile(environment);
+  const absl::StatusOr<Contexts> contexts =
+      path.empty() ? absl::StatusOr<Contexts>(Contexts()) : ReadContexts(path);
+  if (!contexts.ok()) {
+    result.errors.emplace_back(contexts.status().message());
+    return true;
   }
-  if (absl::StartsWith(result.daemon.server, "unix:/")) return;
-  const std::optional<HostPort> address = ParseHostPort(result.daemon.server);
-  if (!address.has_value() || address->port == 0) {
-    result.errors.push_back(
-        absl::StrCat(name, " is ", QuoteValue(result.daemon.server),
-                     "; accepted: host:port, such as 127.0.0.1:50051, or unix:/PATH"));
+  const std::string name = named ? result.Value("context") : contexts->current;
+  if (!named && name.empty()) return false;
+  const auto found = contexts->daemons.find(name);
+  if (found == contexts->daemons.end()) {
+    // The command context mends a current name that is not there.
+    if (named || result.command != "context") {
+      result.errors.push_back(UnknownContext(name, *contexts));
+    }
+    return true;
   }
+  result.daemon = found->second;
+  return true;
 }
 
-void ReadFiles(const Environment& environment, Arguments& result) {
-  const auto read = [&](const char* option, const char* variable, std::string& path) {
-    path = result.Has(option) ? result.Value(option) : environment(variable).value_or("");
+// Options replace values of the context, which replaces the variables: a token of one daemon never
+// travels to another.
+void ReadDaemon(const Environment& environment, Arguments& result) {
+  const bool context = ReadContext(environment, result);
+  const auto read = [&](const char* option, const char* variable, std::string& value) {
+    if (result.Has(option)) {
+      value = result.Value(option);
+    } else if (!context) {
+      value = environment(variable).value_or(value);
+    }
   };
+  read("server", kServerVariable, result.daemon.server);
   read("token-file", "GENESIS_TOKEN_FILE", result.daemon.token_file);
   read("tls-ca", "GENESIS_TLS_CA", result.daemon.tls_ca);
   read("tls-cert", "GENESIS_TLS_CERT", result.daemon.tls_cert);
   read("tls-key", "GENESIS_TLS_KEY", result.daemon.tls_key);
-  result.daemon.token = environment("GENESIS_TOKEN").value_or("");
+  if (!context) result.daemon.token = environment("GENESIS_TOKEN").value_or("");
+  if (absl::StartsWith(result.daemon.server, "unix:/")) return;
+  const std::optional<HostPort> address = ParseHostPort(result.daemon.server);
+  if (!address.has_value() || address->port == 0) {
+    const bool variable = !context && !result.Has("server");
+    result.errors.push_back(absl::StrCat(
+        variable ? kServerVariable : "--server", " is ", QuoteValue(result.daemon.server),
+        "; accepted: host:port, such as 127.0.0.1:50051, or unix:/PATH"));
+  }
 }
 
 }  // namespace
+
+const OptionRow* FindOption(const std::string& flag, const std::string& command) {
+  if (const OptionRow* option = FindIn(GlobalOptions(), flag)) return option;
+  const CommandRow* named = FindCommand(command);
+  if (const OptionRow* option = named != nullptr ? FindIn(named->options, flag) : nullptr) {
+    return option;
+  }
+  for (const CommandRow& each : CommandTable()) {
+    if (const OptionRow* option = FindIn(each.options, flag)) return option;
+  }
+  return nullptr;
+}
 
 std::string Arguments::Value(const std::string& option) const {
   const auto found = options.find(option);
@@ -183,8 +207,7 @@ Arguments ParseArguments(const std::vector<std::string>& args, const Environment
   result.show_help = result.Has("help");
   result.show_version = result.Has("version");
   ReadOutput(result);
-  ReadServer(environment, result);
-  ReadFiles(environment, result);
+  ReadDaemon(environment, result);
   if (!result.show_version && !(result.show_help && result.command.empty())) CheckCommand(result);
   if (result.show_help && FindCommand(result.command) != nullptr) {
     // "genesisctl job --help" needs no ID, so errors are dropped.

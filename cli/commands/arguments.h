@@ -10,9 +10,12 @@
 
 namespace genesis::cli {
 
+struct OptionRow;
+
 // The command line of genesisctl, parsed and checked against the command table.
 struct Arguments {
-  // From --server, --token-file, --tls-ca, ... or GENESIS_SERVER, GENESIS_TOKEN, ... if not given.
+  // From --server, --token-file, --tls-ca, ...; otherwise from the context, if one is used, or from
+  // GENESIS_SERVER, GENESIS_TOKEN, ....
   DaemonAddress daemon;
   OutputFormat output = OutputFormat::kTable;
   std::string command;                // Empty if none was given.
@@ -29,6 +32,10 @@ struct Arguments {
   // Returns all values of `option`.
   std::vector<std::string> Values(const std::string& option) const;
 };
+
+// Returns the option of the command, of all commands or, because options may precede the command,
+// of another one; nullptr if there is none. `flag` is "--watch" or "-f".
+const OptionRow* FindOption(const std::string& flag, const std::string& command);
 
 // Parses `args`, argv without the program name. Options may precede or follow the command.
 Arguments ParseArguments(const std::vector<std::string>& args, const Environment& environment);

@@ -16,6 +16,9 @@ ExitCode RunTrain(const Arguments& arguments, Session& session);
 ExitCode RunJobs(const Arguments& arguments, Session& session);
 ExitCode RunJob(const Arguments& arguments, Session& session);
 ExitCode RunWatch(const Arguments& arguments, Session& session);
+// Redraws jobs, workers and devices each second, or prints them once if the output is not a
+// terminal.
+ExitCode RunTop(const Arguments& arguments, Session& session);
 ExitCode RunEvents(const Arguments& arguments, Session& session);
 // Prints the log of a job's workers; with --follow, what they log until the job ends.
 ExitCode RunLogs(const Arguments& arguments, Session& session);
@@ -50,6 +53,10 @@ ExitCode RunConfig(const Arguments& arguments, Session& session);
 ExitCode RunDoctor(const Arguments& arguments, Session& session);
 // Makes no call. Does not return on success, because exec replaces the program by the script.
 ExitCode RunCompile(const Arguments& arguments, Session& session);
+// Makes no call: prints or writes a job file to begin with.
+ExitCode RunQuickstart(const Arguments& arguments, Session& session);
+// Makes no call: lists the contexts of this user, or changes the one in use.
+ExitCode RunContext(const Arguments& arguments, Session& session);
 // Makes no call, because the token file is on the daemon's machine.
 ExitCode RunToken(const Arguments& arguments, Session& session);
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "base/text/enum_names.h"
 #include "cli/commands/commands.h"
+#include "cli/job_curves.h"
 #include "cli/plot.h"
 #include "cli/table.h"
 #include "cli/text.h"
@@ -20,17 +21,6 @@ namespace {
 
 using training::v1::GetCurvesResponse;
 using training::v1::Job;
-
-grpc::Status GetCurves(const std::string& job_id, const std::string& metric, int points,
-                       Session& session, GetCurvesResponse& response) {
-  grpc::ClientContext context;
-  SetDeadline(context, kCallTimeout);
-  training::v1::GetCurvesRequest request;
-  request.set_job_id(job_id);
-  request.add_metrics(metric);
-  request.set_points(points);
-  return session.service.GetCurves(&context, request, &response);
-}
 
 PlotCurve CurveOf(const GetCurvesResponse& response) {
   PlotCurve curve;
@@ -79,7 +69,7 @@ ExitCode RunPlot(const Arguments& arguments, Session& session) {
   constexpr int kPointsOfImage = 1400;
   GetCurvesResponse response;
   const grpc::Status status = GetCurves(
-      job_id, metric, file.empty() ? 2 * session.width : kPointsOfImage, session, response);
+      job_id, {metric}, file.empty() ? 2 * session.width : kPointsOfImage, session, response);
   if (!status.ok()) return ReportError(status, session);
   if (PrintMessage(response, session)) return ExitCode::kOk;
   const PlotOptions options{.title = Title(job_id, metric, response),
@@ -110,7 +100,7 @@ ExitCode RunCompare(const Arguments& arguments, Session& session) {
     training::v1::GetJobResponse response;
     grpc::Status status = session.service.GetJob(&context, request, &response);
     GetCurvesResponse curves;
-    if (status.ok()) status = GetCurves(id, "loss", /*points=*/1, session, curves);
+    if (status.ok()) status = GetCurves(id, {"loss"}, /*points=*/1, session, curves);
     if (!status.ok()) return ReportError(status, session);
     const Job& job = jobs.emplace_back(response.job());
     if (PrintMessage(job, session, /*compact=*/true)) continue;

@@ -1,26 +1,22 @@
 // genesisctl: the daemon's command line. Its commands are in cli/commands/command_table.cc.
 #include <grpcpp/grpcpp.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <functional>
 #include <iostream>
 
 #include "base/environment.h"
 #include "base/version.h"
 #include "cli/commands/arguments.h"
 #include "cli/commands/command_table.h"
+#include "cli/commands/complete.h"
+#include "cli/screen.h"
 #include "cli/session.h"
 
 namespace genesis::cli {
 namespace {
 
-int TerminalWidth() {
-  winsize size = {};
-  constexpr int kUsual = 80;
-  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsual;
-}
-
-ExitCode Connect(const Arguments& arguments) {
+ExitCode Connect(const Arguments& arguments, const std::function<ExitCode(Session&)>& run) {
   // Created before gRPC starts its threads, because these must not receive SIGINT.
   static Interrupt interrupt;
   StartSignalThread(interrupt);
@@ -37,13 +33,25 @@ ExitCode Connect(const Arguments& arguments) {
                   .out = std::cout,
                   .err = std::cerr,
                   .terminal = isatty(STDOUT_FILENO) == 1,
-                  .width = TerminalWidth(),
+                  .width = CurrentTerminalSize().columns,
                   .now = &absl::Now,
                   .interrupt = interrupt};
-  return FindCommand(arguments.command)->run(arguments, session);
+  return run(session);
+}
+
+// Completes the last word after __complete. The line is not finished, so errors in it are ignored.
+ExitCode Complete(const std::vector<std::string>& args) {
+  const std::vector<std::string> words(args.begin() + 1, args.end());
+  if (words.empty()) return ExitCode::kUsage;
+  const Arguments arguments = ParseArguments({words.begin(), words.end() - 1}, &ProcessEnvironment);
+  return Connect(arguments, [&words](Session& session) {
+    PrintCompletion(words, session);
+    return ExitCode::kOk;
+  });
 }
 
 ExitCode Run(const std::vector<std::string>& args) {
+  if (!args.empty() && args.front() == kCompleteCommand) return Complete(args);
   const Arguments arguments = ParseArguments(args, &ProcessEnvironment);
   for (const std::string& error : arguments.errors) std::cerr << "genesisctl: " << error << "\n";
   if (!arguments.errors.empty()) return ExitCode::kUsage;
@@ -55,7 +63,9 @@ ExitCode Run(const std::vector<std::string>& args) {
     std::cout << HelpText(arguments.command);
     return ExitCode::kOk;
   }
-  return Connect(arguments);
+  return Connect(arguments, [&arguments](Session& session) {
+    return FindCommand(arguments.command)->run(arguments, session);
+  });
 }
 
 }  // namespace

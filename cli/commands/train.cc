@@ -9,6 +9,7 @@
 #include "base/text/enum_names.h"
 #include "cli/commands/commands.h"
 #include "cli/event_line.h"
+#include "cli/job_curves.h"
 #include "cli/precision_details.h"
 #include "cli/progress_line.h"
 #include "cli/text.h"
@@ -25,11 +26,12 @@ using google::protobuf::util::MessageDifferencer;
 using training::v1::Job;
 using training::v1::JobSpec;
 
-absl::StatusOr<JobSpec> ReadSpec(const std::string& file, Session& session) {
-  if (file != "-") return ReadJobFile(file);
+absl::StatusOr<JobSpec> ReadSpec(const std::string& file, const std::vector<std::string>& overrides,
+                                 Session& session) {
+  if (file != "-") return ReadJobFile(file, overrides);
   std::ostringstream text;
   text << session.in.rdbuf();
-  return ParseJobFile(text.str(), "standard input");
+  return ParseJobFile(text.str(), "standard input", overrides);
 }
 
 // Uploads the files that `spec` names, relative to the job file's folder, and replaces their paths
@@ -85,15 +87,17 @@ ExitCode EndOfWatch(const Job& job, Session& session) {
 }
 
 // Prints an update. As JSON or YAML, prints only the job unless events are requested.
-void PrintUpdate(const training::v1::WatchJobResponse& update, bool events, ProgressLine& line,
-                 Session& session) {
+void PrintUpdate(const training::v1::WatchJobResponse& update, bool events, JobSketches& sketches,
+                 ProgressLine& line, Session& session) {
   if (session.output == OutputFormat::kTable) {
     for (const training::v1::JobEvent& event : update.events()) {
       line.Close();
       session.out << EventLine(event) << "\n";
     }
     line.Warn(PrecisionWarnings(update.job()));
-    line.Update(update.job());
+    const Job& job = update.job();
+    const bool sketch = session.terminal && job.progress().step() > 0;
+    line.Update(job, sketch ? sketches.Of(job.id()) : JobSketch());
     return;
   }
   if (session.output == OutputFormat::kYaml) session.out << "---\n";
@@ -114,6 +118,7 @@ ExitCode WatchJob(const std::string& job_id, bool events, Session& session) {
   request.set_job_id(job_id);
   request.set_cursor(events ? 0 : -1);
   const auto stream = session.service.WatchJob(&context, request);
+  JobSketches sketches(session);
   ProgressLine line(session.out, session.terminal, session.width, session.now);
   training::v1::WatchJobResponse response;
   Job job;
@@ -122,7 +127,7 @@ ExitCode WatchJob(const std::string& job_id, bool events, Session& session) {
     if (!events && MessageDifferencer::Equals(job, response.job())) continue;
     job = response.job();
     if (!events) response.clear_events();
-    PrintUpdate(response, events, line, session);
+    PrintUpdate(response, events, sketches, line, session);
   }
   const grpc::Status status = stream->Finish();
   session.interrupt.Clear();
@@ -150,7 +155,8 @@ ExitCode RunWatch(const Arguments& arguments, Session& session) {
 ExitCode RunTrain(const Arguments& arguments, Session& session) {
   const std::string fault = TrainFault(arguments);
   if (!fault.empty()) return ReportUsage(fault, session);
-  const absl::StatusOr<JobSpec> spec = ReadSpec(arguments.Value("file"), session);
+  const absl::StatusOr<JobSpec> spec =
+      ReadSpec(arguments.Value("file"), arguments.Values("set"), session);
   if (!spec.ok()) {
     session.err << spec.status().message() << "\n";
     return ExitCode::kUsage;

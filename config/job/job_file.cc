@@ -6,6 +6,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/text/text.h"
 #include "config/job/job_spec.h"
 #include "config/job/yaml_to_message.h"
 
@@ -44,12 +46,68 @@ void Sort(std::vector<FieldError>& errors) {
   });
 }
 
+// "training.max_steps=100" of a command line.
+struct Override {
+  std::string text;
+  std::string path;
+};
+
+FieldError OverrideError(const Override& override, const std::string& sentence) {
+  FieldError error;
+  error.file = OneLine(override.text, kMaxNameBytes);
+  error.accepted = sentence;
+  return error;
+}
+
+// Sets the field in `root`, and creates the groups above it.
+void Apply(const Override& override, YAML::Node root, std::vector<FieldError>& errors) {
+  const std::vector<std::string> keys = absl::StrSplit(override.path, '.');
+  const bool has_value = override.path.size() < override.text.size();
+  if (!has_value || std::find(keys.begin(), keys.end(), "") != keys.end()) {
+    errors.push_back(
+        OverrideError(override, "not a field and a value; write it as training.max_steps=100"));
+    return;
+  }
+  try {
+    const std::string text = override.text.substr(override.path.size() + 1);
+    const YAML::Node value = text.empty() ? YAML::Node("") : YAML::Load(text);
+    YAML::Node group = root;
+    for (size_t i = 0; i + 1 < keys.size(); ++i) {
+      // Assignment to a node would change the document; reset makes it refer to another part.
+      group.reset(group[keys[i]]);
+    }
+    group[keys.back()] = value;
+  } catch (const YAML::Exception& e) {
+    errors.push_back(OverrideError(override, absl::StrCat("cannot be set: ", e.msg)));
+  }
+}
+
+// Makes an error of an overridden field name the override, because the file does not have the
+// value.
+void NameOverride(const std::vector<Override>& overrides, FieldError& error) {
+  for (const Override& override : overrides) {
+    if (error.path != override.path && !absl::StartsWith(error.path, override.path + ".") &&
+        !absl::StartsWith(error.path, override.path + "[")) {
+      continue;
+    }
+    error.file = OneLine(override.text, kMaxNameBytes);
+    error.line = 0;
+  }
+}
+
 }  // namespace
 
-absl::StatusOr<JobSpec> ParseJobFile(const std::string& yaml, const std::string& file) {
+absl::StatusOr<JobSpec> ParseJobFile(const std::string& yaml, const std::string& file,
+                                     const std::vector<std::string>& overrides) {
   std::vector<FieldError> errors;
   const std::optional<YAML::Node> root = LoadYamlMapping(yaml, errors);
   if (!root.has_value()) return ToStatus(errors, file);
+  std::vector<Override> parsed;
+  for (const std::string& text : overrides) {
+    Apply(parsed.emplace_back(Override{.text = text, .path = text.substr(0, text.find('='))}),
+          *root, errors);
+  }
+  if (!errors.empty()) return ToStatus(errors, file);
   if (root->IsNull()) {
     return absl::InvalidArgumentError(
         absl::StrCat(file, ": empty; a job needs at least model, dataset and training"));
@@ -62,14 +120,16 @@ absl::StatusOr<JobSpec> ParseJobFile(const std::string& yaml, const std::string&
     reading.errors.push_back(std::move(error));
   }
   if (reading.errors.empty()) return spec;
+  for (FieldError& error : reading.errors) NameOverride(parsed, error);
   Sort(reading.errors);
   return ToStatus(reading.errors, file);
 }
 
-absl::StatusOr<JobSpec> ReadJobFile(const std::string& path) {
+absl::StatusOr<JobSpec> ReadJobFile(const std::string& path,
+                                    const std::vector<std::string>& overrides) {
   absl::StatusOr<std::string> text = ReadTextFile(path);
   if (!text.ok()) return text.status();
-  return ParseJobFile(*text, path);
+  return ParseJobFile(*text, path, overrides);
 }
 
 }  // namespace genesis

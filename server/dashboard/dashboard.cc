@@ -39,7 +39,7 @@ std::string ContentTypeOf(const std::string& name) {
 const std::map<std::string, Prepared>& PreparedFiles() {
   static const auto* const files = [] {
     auto* const made = new std::map<std::string, Prepared>();
-    for (const DashboardFile& file : DashboardFiles()) {
+    for (const EmbeddedFile& file : DashboardFiles()) {
       const std::string name(file.name);
       std::string content(file.content);
       std::string compressed = Gzip(content).value_or("");

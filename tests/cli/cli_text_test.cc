@@ -93,7 +93,7 @@ TEST(ArgumentsTest, AreRefusedWithWhatIsAccepted) {
       {{"jobs", "--watch"}, "--watch: no option of jobs; see genesisctl jobs --help"},
       {{"jobs", "--state"}, "--state: needs a value; write --state STATE"},
       {{"train", "--watch=yes", "-f", "x"}, "--watch: takes no value; write it alone"},
-      {{"job"}, "job: needs ID; write genesisctl job ID"},
+      {{"job"}, "job: needs JOB; write genesisctl job JOB"},
       {{"job", "a", "b"}, "\"b\": one word too many; see genesisctl job --help"},
       {{"jobs", "-o", "xml"}, "--output is \"xml\"; accepted: table, json or yaml"},
   };
@@ -106,7 +106,7 @@ TEST(ArgumentsTest, ReportAllFaultsAtOnce) {
                           "--output is \"xml\"; accepted: table, json or yaml",
                           "--server is \"x\"; accepted: host:port, such as 127.0.0.1:50051, or "
                           "unix:/PATH",
-                          "job: needs ID; write genesisctl job ID"));
+                          "job: needs JOB; write genesisctl job JOB"));
 }
 
 TEST(ArgumentsTest, AskForHelpAndVersionWithoutTheRest) {
@@ -181,6 +181,14 @@ TEST(ProgressTest, ShowsStepPercentLossScaleRateAndWhatIsLeft) {
   EXPECT_THAT(RenderProgress(skipping, 200), HasSubstr("  scale 65536  skipped 3  "));
 }
 
+TEST(ProgressTest, ShowsTheSketchOfTheCurves) {
+  const JobSketch sketch = {.loss = "█▄▁", .memory_bytes = int64_t{3} << 29};
+  EXPECT_EQ(RenderProgress(Running(500), 200, sketch),
+            "walk-1  RUNNING  [###############...............]  500/1000  50.0%  loss 0.0123 █▄▁  "
+            "scale 65536  6400 samples/s  1.5 GiB  ETA 0:10");
+  EXPECT_EQ(TextWidth(RenderProgress(Running(500), 53, sketch)), 53U);
+}
+
 TEST(PrecisionWarningsTest, AreShownWhereReducedPrecisionRuns) {
   Job job = Running(1);
   training::v1::EffectivePrecision& precision = *job.mutable_precision();
@@ -234,8 +242,8 @@ TEST(ProgressTest, ShowsTheStateBeforeTheFirstStep) {
   job.set_state(training::v1::JOB_STATE_STARTING);
   EXPECT_EQ(RenderProgress(job, 80), "walk-1  STARTING");
   job.set_state_reason("ää");
-  EXPECT_EQ(RenderProgress(job, 19), "walk-1  STARTING");
-  EXPECT_EQ(RenderProgress(job, 20), "walk-1  STARTING  ä");
+  EXPECT_EQ(RenderProgress(job, 18), "walk-1  STARTING");
+  EXPECT_EQ(RenderProgress(job, 19), "walk-1  STARTING  ä");
 }
 
 TEST(ProgressTest, KnowsNoRemainingTimeWithoutARateOrAfterTheEnd) {

@@ -48,6 +48,12 @@ TEST(TextPlotTest, AConstantIsALine) {
   EXPECT_THAT(text, HasSubstr("⠉⠉⠉⠉⠉⠉⠉⠉⠉⠉"));
 }
 
+TEST(SparklineTest, IsARowOfBlocksFromTheLowestToTheHighest) {
+  EXPECT_EQ(Sparkline({8, 1, 4.5}), "█▁▅");
+  EXPECT_EQ(Sparkline({3, std::nan(""), 3}), "▅▅");
+  EXPECT_EQ(Sparkline({}), "");
+}
+
 TEST(SvgPlotTest, HasTheLineTheBandAndNoMarkupOfTheTitle) {
   PlotCurve curve = Line({4, 2, 1});
   curve.low = {3, 1, 0.5};

@@ -281,6 +281,35 @@ TEST(JobFileTest, PlacesWhatIsMissingAtTheGroupThatShouldHoldIt) {
             "1000000000000) or training.epochs (1 to 1000000)");
 }
 
+TEST(JobFileTest, AnOverrideSetsAFieldAndIsNamedByItsErrors) {
+  const std::string file =
+      "model: {world_model: {}}\ndataset: {trajectories: {path: a.npz}}\n"
+      "training: {max_steps: 10}\n";
+  const absl::StatusOr<JobSpec> spec = ParseJobFile(
+      file, "job.yaml",
+      {"training.max_steps=20", "optimizer.schedule.kind=COSINE", "scheduling.labels.team=walk",
+       "scheduling.labels.name=", "dataset.trajectories.path=b=c.npz"});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->training().max_steps(), 20);
+  EXPECT_EQ(spec->optimizer().schedule().kind(), training::v1::SCHEDULE_KIND_COSINE);
+  EXPECT_EQ(spec->scheduling().labels().at("team"), "walk");
+  EXPECT_EQ(spec->dataset().trajectories().path(), "b=c.npz");
+  const auto fault = [&file](const std::string& override) {
+    return std::string(ParseJobFile(file, "job.yaml", {override}).status().message());
+  };
+  EXPECT_EQ(fault("training.max_steps=-1"),
+            "training.max_steps=-1: training.max_steps is -1; accepted: 1 to 1000000000000");
+  EXPECT_EQ(
+      fault("training.max_step=1"),
+      "training.max_step=1: training.max_step: unknown key; did you mean training.max_steps?");
+  EXPECT_EQ(fault("training.max_steps.x=1").rfind("training.max_steps.x=1: cannot be set: ", 0),
+            0U);
+  for (const std::string override : {"training.max_steps", "=1", "training..max_steps=1", ""}) {
+    EXPECT_THAT(fault(override), HasSubstr("write it as training.max_steps=100")) << override;
+  }
+  EXPECT_THAT(fault("training.max_steps=[1"), HasSubstr("cannot be set"));
+}
+
 TEST(JobFileTest, SurvivesDamage) {
   // Each result must be a specification or INVALID_ARGUMENT, without an exception or a crash.
   std::mt19937 random(1);

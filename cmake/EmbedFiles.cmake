@@ -1,5 +1,5 @@
-# cmake -DFOLDER=folder -DFILES="a,b" -DOUTPUT=file.cc -P embed_files.cmake: embeds the bytes of files, in the
-# order of their list, as the function that dashboard_files.h declares.
+# cmake -DFOLDER=folder -DFILES="a,b" -DHEADER=header.h -DFUNCTION=Name -DOUTPUT=file.cc -P EmbedFiles.cmake:
+# embeds the bytes of files, in the order of their list, as the function that the header declares.
 string(REPLACE "," ";" files ${FILES})
 set(arrays "")
 set(rows "")
@@ -11,14 +11,14 @@ foreach(file ${files})
   string(APPEND rows "    {\"${file}\", {reinterpret_cast<const char*>(kFile${number}), sizeof kFile${number}}},\n")
   math(EXPR number "${number} + 1")
 endforeach()
-file(WRITE ${OUTPUT} "#include \"server/dashboard/dashboard_files.h\"
+file(WRITE ${OUTPUT} "#include \"${HEADER}\"
 
 namespace genesis {
 namespace {
 ${arrays}}  // namespace
 
-const std::vector<DashboardFile>& DashboardFiles() {
-  static const auto* const files = new std::vector<DashboardFile>{
+const std::vector<EmbeddedFile>& ${FUNCTION}() {
+  static const auto* const files = new std::vector<EmbeddedFile>{
 ${rows}  };
   return *files;
 }

@@ -1,0 +1,74 @@
+// Command context.
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/text/field_error.h"
+#include "cli/commands/commands.h"
+#include "cli/table.h"
+#include "cli/text.h"
+#include "client/contexts.h"
+
+namespace genesis::cli {
+namespace {
+
+std::string ContextsText(const Contexts& contexts) {
+  Table table({"", "CONTEXT", "SERVER", "TOKEN FILE", "TLS AUTHORITY"});
+  for (const auto& [name, address] : contexts.daemons) {
+    table.AddRow({name == contexts.current ? "*" : "", Printable(name), Printable(address.server),
+                  Printable(address.token_file), Printable(address.tls_ca)});
+  }
+  return contexts.daemons.empty()
+             ? "no contexts; write genesisctl context NAME --server HOST:PORT\n"
+             : table.ToString();
+}
+
+// Returns the path as it is found from every folder.
+std::string Absolute(const std::string& path) {
+  return path.empty() ? "" : std::filesystem::absolute(path).lexically_normal().string();
+}
+
+// Returns whether an option of the connection is given, which a context then stores.
+bool HasConnection(const Arguments& arguments) {
+  for (const char* option : {"server", "token-file", "tls-ca", "tls-cert", "tls-key"}) {
+    if (arguments.Has(option)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+ExitCode RunContext(const Arguments& arguments, Session& session) {
+  const std::string path = ContextsFile(&ProcessEnvironment);
+  if (path.empty()) {
+    return ReportFault("HOME is not set, so there is no file of contexts; set it", session);
+  }
+  absl::StatusOr<Contexts> contexts = ReadContexts(path);
+  if (!contexts.ok()) return ReportFault(std::string(contexts.status().message()), session);
+  if (arguments.operands.empty()) {
+    session.out << ContextsText(*contexts);
+    return ExitCode::kOk;
+  }
+  const std::string& name = arguments.operands.front();
+  if (HasConnection(arguments)) {
+    DaemonAddress address = arguments.daemon;
+    for (std::string* file :
+         {&address.token_file, &address.tls_ca, &address.tls_cert, &address.tls_key}) {
+      *file = Absolute(*file);
+    }
+    contexts->daemons[name] = address;
+  } else if (!contexts->daemons.contains(name)) {
+    return ReportUsage(absl::StrCat(UnknownContext(name, *contexts),
+                                    "; or store it: genesisctl context NAME --server HOST:PORT"),
+                       session);
+  }
+  contexts->current = name;
+  if (const absl::Status status = WriteContexts(*contexts, path); !status.ok()) {
+    return ReportFault(std::string(status.message()), session);
+  }
+  session.out << "context " << Printable(name) << ": "
+              << Printable(contexts->daemons.at(name).server) << "\n";
+  return ExitCode::kOk;
+}
+
+}  // namespace genesis::cli

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/environment.h"
+#include "client/channel.h"
+
+namespace genesis {
+
+// The daemons that a user has named, as kubectl's contexts name clusters. Stored as YAML:
+//
+//   current: lab
+//   contexts:
+//     lab: {server: "gpu-1:50051", token_file: /home/ann/lab.token, tls_ca: /home/ann/lab.crt}
+struct Contexts {
+  std::string current;  // Name of the one in use; empty for none.
+  std::map<std::string, DaemonAddress> daemons;
+};
+
+// Returns the path of the file: genesis/contexts.yaml in XDG_CONFIG_HOME, by default ~/.config.
+// Empty if neither variable is set.
+std::string ContextsFile(const Environment& environment);
+
+// Reads the file; one that does not exist has no contexts. INVALID_ARGUMENT lists its errors.
+absl::StatusOr<Contexts> ReadContexts(const std::string& path);
+
+// Returns "lob: unknown context; did you mean lab?".
+std::string UnknownContext(const std::string& name, const Contexts& contexts);
+
+// Writes the file and creates its folder.
+absl::Status WriteContexts(const Contexts& contexts, const std::string& path);
+
+}  // namespace genesis
