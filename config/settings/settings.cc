@@ -20,10 +20,20 @@ std::string Absolute(const std::string& path) {
   return normal.size() > 1 && normal.ends_with('/') ? normal.substr(0, normal.size() - 1) : normal;
 }
 
+// Replaces user and password of a URL, because errors reach the log.
+std::string WithoutUserInfo(const std::string& text) {
+  const size_t scheme = text.find("://");
+  if (scheme == std::string::npos) return text;
+  const size_t begin = scheme + 3;
+  const size_t at = text.substr(0, text.find_first_of("/?#", begin)).rfind('@');
+  return at == std::string::npos || at < begin ? text
+                                               : text.substr(0, begin) + "..." + text.substr(at);
+}
+
 FieldError FaultOf(const GivenValue& given, std::string accepted) {
   FieldError error;
   error.path = given.name;
-  error.value = QuoteValue(given.text);
+  error.value = QuoteValue(WithoutUserInfo(given.text));
   error.accepted = std::move(accepted);
   error.file = given.file;
   error.line = given.line;

@@ -100,6 +100,13 @@ TEST(JwtSettingsTest, NeedIssuerAndAudience) {
                           "without spaces"));
 }
 
+TEST(OtlpEndpointTest, ARefusedOneDoesNotShowItsPassword) {
+  EXPECT_THAT(SecurityErrors(LoadSecure({"--otlp-endpoint=http://ann:pa@ss@host:1/x"})),
+              ElementsAre(HasSubstr("--otlp-endpoint is \"http://...@host:1/x\"; accepted: ")));
+  EXPECT_THAT(SecurityErrors(LoadSecure({"--otlp-endpoint=ftp://host/a@b"})),
+              ElementsAre(HasSubstr("\"ftp://host/a@b\"")));
+}
+
 TEST(UnixSocketModeTest, IsOctalAndTheOwners) {
   EXPECT_EQ(LoadSecure({"--grpc-unix-socket-mode=0660"}).settings.grpc.unix_socket_mode, 0660);
   EXPECT_EQ(LoadSecure({}).settings.grpc.unix_socket_mode, 0600);

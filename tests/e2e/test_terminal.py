@@ -91,7 +91,7 @@ class TerminalTest(harness.DaemonTest):
         terminal.wait_for("the watch ended; job endless goes on")
 
     def test_completion_of_each_shell_knows_commands_and_jobs(self):
-        home = self.enterContext(tempfile.TemporaryDirectory())
+        home = self.enterContext(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))  # fish still writes its history.
         for shell, setup in (("bash --norc", "source <(genesisctl completion bash); PS1='ready> '"),
                              ("zsh -f", "autoload -U compinit; compinit -D; source <(genesisctl completion zsh); PS1='ready> '"),
                              ("fish --no-config", "genesisctl completion fish | source; function fish_prompt; echo -n 'ready> '; end")):
