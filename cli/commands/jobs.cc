@@ -1,5 +1,6 @@
 // Commands jobs, job.
 #include <algorithm>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -87,6 +88,12 @@ std::string JobDetails(const Job& job) {
     pairs.emplace_back("held-out loss",
                        absl::StrFormat("%s at step %d", FormatFigure(job.evaluation().loss()),
                                        job.evaluation().step()));
+    // Sorted, because the order of a protobuf map is unspecified.
+    const std::map<std::string, double> metrics(job.evaluation().metrics().begin(),
+                                                job.evaluation().metrics().end());
+    for (const auto& [name, value] : metrics) {
+      pairs.emplace_back(absl::StrCat("held-out ", Printable(name)), FormatFigure(value));
+    }
   }
   pairs.emplace_back("restarts", absl::StrCat(job.restarts(), " of ", job.spec().max_restarts()));
   pairs.emplace_back("created", FormatTimestamp(job.create_time()));

@@ -5,6 +5,27 @@ import { h } from "./dom.js";
 import { isFinal, stateOf } from "./format.js";
 
 /**
+ * Returns the button of an admin that disables reduced precision for all jobs, or allows it again.
+ * @param {any} policy @param {() => void} done
+ */
+export function policyButton(policy, done) {
+  const allowed = policy.policy?.reduced_precision_allowed !== false;
+  if (allowed && !policy.reduced_precision_enabled) return null;
+  const reason = h("input", { id: "reason", maxlength: "1000", placeholder: "for later readers" });
+  const running = h("select", { id: "running" }, [["NEW_ATTEMPTS", "go on unchanged"], ["NEXT_STEP", "change to FP32 at their next step"], ["AT_ONCE", "stop, and go on in FP32 from their last checkpoint"]]
+    .map(([value, name]) => h("option", { value: `POLICY_APPLICATION_${value}` }, name)));
+  const put = async () => {
+    await post("precision_policy", { reduced_precision_allowed: !allowed, reason: reason.value, ...(allowed ? { application: running.value } : {}) }, "PUT");
+    done();
+  };
+  return h("button", { class: "quiet", onclick: () => confirm({
+    title: allowed ? "Train all jobs in FP32?" : "Allow reduced precision again?", button: allowed ? "Disable reduced precision" : "Allow", danger: allowed, act: put,
+    text: allowed ? "Every attempt that starts from now on runs in FP32, until an admin allows reduced precision again." : "The environment and the settings file decide again.",
+    field: h("div", {}, allowed && [h("label", { for: "running" }, "Running jobs "), running], h("label", { for: "reason" }, "Reason"), reason),
+  }) }, allowed ? "Use FP32" : "Allow again");
+}
+
+/**
  * Returns the buttons for a job in its state. A viewer gets none, a submitter those of its own jobs, as the daemon decides.
  * @param {any} job @param {{caller: string, caller_role: string}} caller @param {() => void} done
  */

@@ -69,10 +69,10 @@ export async function get(path, query) {
   return (await request(address(path, query))).json();
 }
 
-/** @param {string} path @param {Object<string, any>} body @returns {Promise<any>} */
-export async function post(path, body) {
+/** @param {string} path @param {Object<string, any>} body @param {string} [method] @returns {Promise<any>} */
+export async function post(path, body, method = "POST") {
   const response = await request(address(path), {
-    method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" },
+    method, body: JSON.stringify(body), headers: { "Content-Type": "application/json" },
   });
   return response.json();
 }

@@ -8,7 +8,7 @@ const uPlot = /** @type {any} */ (globalThis).uPlot;
  * @typedef {Object} Series
  * @property {string} label
  * @property {string} color a variable of style.css, e.g. "--blue"
- * @property {"line" | "faint" | "edge" | "points" | "step" | "bars" | "dashed"} kind
+ * @property {"line" | "faint" | "edge" | "points" | "dots" | "step" | "bars" | "dashed"} kind
  * @property {string} [scale] "y", or "y2" for an axis on the right
  * @property {(value: number) => string} [format]
  * @property {boolean} [silent] not in the legend
@@ -73,7 +73,7 @@ function drawMarks(plot, marks) {
 /** One panel with a title, a legend that follows the cursor, and the plot. */
 export class Chart {
   /**
-   * @param {{title: string, series: Series[], height?: number, band?: [number, number], logarithmic?: boolean, y2?: boolean,
+   * @param {{title: string, series: Series[], height?: number, bands?: [number, number][], logarithmic?: boolean, y2?: boolean,
    *   zoom: (range: [number, number] | null) => void, sync: string}} options
    */
   constructor(options) {
@@ -160,10 +160,10 @@ export class Chart {
       axes: [
         { ...axis, space: 90, size: 28, gap: 6, values: (/** @type {any} */ u, /** @type {number[]} */ splits) => splits.map((value) => axisText(this.axis, value)) },
         { ...axis, ...splits, size: 56, gap: 6, filter: (/** @type {any} */ u, /** @type {number[]} */ found) => found,
-          values: (/** @type {any} */ u, /** @type {number[]} */ found) => found.map((value) => this.format(this.options.band ? 3 : 1)(value)) },
+          values: (/** @type {any} */ u, /** @type {number[]} */ found) => found.map((value) => this.format(this.options.bands?.length ? 3 : 1)(value)) },
         ...(this.options.y2 ? [{ ...axis, scale: "y2", side: 1, size: 40, grid: { show: false }, values: (/** @type {any} */ u, /** @type {number[]} */ splits) => splits.map((value) => si(value)) }] : []),
       ],
-      bands: this.options.band ? [{ series: this.options.band, fill: faded(color(this.options.series[this.options.band[0] - 1].color), 0.16) }] : [],
+      bands: (this.options.bands ?? []).map((series) => ({ series, fill: faded(color(this.options.series[series[0] - 1].color), 0.16) })),
       series: [{}, ...this.options.series.map((series) => this.uplotSeries(series))],
       hooks: {
         draw: [(/** @type {any} */ u) => drawMarks(u, this.marks)],
@@ -186,6 +186,7 @@ export class Chart {
       case "faint": return { scale, stroke: faded(stroke, 0.35), width: 1, points };
       case "dashed": return { scale, stroke, width: 1.5, dash: [6, 4], spanGaps: true, points };
       case "points": return { scale, stroke, width: 0, paths: () => null, points: { show: true, size: 7, fill: color("--surface"), stroke, width: 2 } };
+      case "dots": return { scale, stroke, width: 1.5, spanGaps: true, points: { show: true, size: 5, fill: stroke } };
       case "step": return { scale, stroke, width: 1.5, paths: uPlot.paths.stepped({ align: 1 }), points };
       case "bars": return { scale, stroke, fill: stroke, width: 0, paths: uPlot.paths.bars({ size: [0.6, 3] }), points };
       default: return { scale, stroke, width: 1.75, spanGaps: this.options.sync === "compare", points };

@@ -127,6 +127,7 @@ export function resolution(points) {
  * @property {number} [step]
  * @property {string} text
  * @property {number} [value] held-out loss
+ * @property {Object<string, number>} [metrics] of an evaluation, by name
  */
 
 /** @param {any} event @returns {Mark | null} */
@@ -149,8 +150,8 @@ export function markOf(event) {
     return { kind: "checkpoint", time, step: Number(step), text: label ? `Checkpoint ${label}` : "Checkpoint" };
   }
   if (event.evaluated) {
-    const { step, loss, best } = event.evaluated;
-    return { kind: "evaluation", time, step: Number(step), value: Number(loss), text: `Held-out loss ${Number(Number(loss).toPrecision(4))}${best ? ", the best so far" : ""}` };
+    const { step, loss, best, metrics } = event.evaluated;
+    return { kind: "evaluation", time, step: Number(step), value: Number(loss), metrics, text: `Held-out loss ${Number(Number(loss).toPrecision(4))}${best ? ", the best so far" : ""}` };
   }
   return null;
 }

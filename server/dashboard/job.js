@@ -5,9 +5,10 @@ import { h, replace, setText, throttled } from "./dom.js";
 import { JobFacts, showFailure } from "./job_facts.js";
 import { JobCharts } from "./job_charts.js";
 import { markOf } from "./curves.js";
+import { showRanks } from "./ranks.js";
 import { clock, duration, fraction, glyphOf, grouped, isFinal, number, secondsLeft, si, stateOf, timeOf, word } from "./format.js";
 
-const MAX_PAGES = 20, SHOWN_MARKS = 200;
+const MAX_PAGES = 20, SHOWN_MARKS = 200, RANKS_SECONDS = 5;
 const GLYPHS = { restart: "↻", fallback: "▼", checkpoint: "◆", evaluation: "○", incident: "!", state: "·" };
 
 /**
@@ -49,7 +50,12 @@ class JobScreen {
     this.bar = h("i");
     this.numbers = h("dl", { class: "numbers" });
     this.failure = h("section", { class: "failure", hidden: true, "aria-label": "Why it failed" });
+    this.ranks = h("section", { class: "box", hidden: true, "aria-labelledby": "ranks" });
     this.timeline = h("ol", { class: "timeline" });
+    // The stream has the progress of the job, not of its ranks.
+    this.timer = setInterval(() => {
+      if (!document.hidden && (this.job?.ranks ?? []).length && !isFinal(stateOf(this.job))) this.refresh();
+    }, RANKS_SECONDS * 1000);
   }
 
   async load() {
@@ -99,7 +105,7 @@ class JobScreen {
         this.reason, h("div", { class: "meter tall", "aria-hidden": "true" }, this.bar), this.numbers),
       this.failure,
       h("div", { class: "columns" },
-        h("div", { class: "wide" }, this.charts.element,
+        h("div", { class: "wide" }, this.charts.element, this.ranks,
           h("section", { class: "box", "aria-labelledby": "timeline" }, h("h2", { id: "timeline" }, "Timeline"), this.timeline)),
         this.facts.element));
     this.drawNow();
@@ -153,6 +159,7 @@ class JobScreen {
       replace(this.actions, actionsOf(job, this.caller, () => this.refresh()));
     }
     showFailure(this.failure, job);
+    showRanks(this.ranks, job);
     this.facts.show(job);
     this.showTimeline();
     this.charts.show(job, this.marks, this.history);
@@ -169,6 +176,7 @@ class JobScreen {
   }
 
   close() {
+    clearInterval(this.timer);
     this.charts.close();
     this.facts.close();
   }

@@ -2,7 +2,7 @@
 import { Chart } from "./chart.js";
 import { POINTS, append, indexOf, loadCurves, orNull, placeOf, resolution, smooth, throughput, xsOf } from "./curves.js";
 import { h, replace, setText } from "./dom.js";
-import { bytes, number, si } from "./format.js";
+import { bytes, number, si, word } from "./format.js";
 
 const AXES = /** @type {[import("./curves.js").Axis, string][]} */ ([["step", "Step"], ["training", "Training time"], ["clock", "Clock"], ["samples", "Samples"]]);
 const STYLES = /** @type {Object<string, {glyph: string, color: string, line: boolean, name: string}>} */ ({
@@ -32,22 +32,26 @@ export class JobCharts {
     const one = (/** @type {string} */ label, /** @type {string} */ color, /** @type {(value: number) => string} */ format) =>
       [{ label, color, kind: /** @type {const} */ ("edge"), silent: true }, { label, color, kind: /** @type {const} */ ("edge"), silent: true },
         { label, color, kind: /** @type {const} */ ("line"), format }];
-    this.loss = new Chart({ ...common, title: "Loss", height: 300, band: [2, 1], series: [
+    this.loss = new Chart({ ...common, title: "Loss", height: 300, bands: [[2, 1]], series: [
       { label: "lowest", color: "--blue", kind: "edge", silent: true }, { label: "highest", color: "--blue", kind: "edge", silent: true },
       { label: "raw", color: "--blue", kind: "faint" }, { label: "smoothed", color: "--blue", kind: "line" },
       { label: "FP32 (window mean)", color: "--orange", kind: "dashed" }, { label: "held-out", color: "--green", kind: "points" }] });
     this.scale = new Chart({ ...common, title: "Loss scale and skipped steps", logarithmic: true, y2: true, series: [
       { label: "scale", color: "--purple", kind: "step", format: si }, { label: "skipped", color: "--red", kind: "bars", scale: "y2" }] });
     this.speed = new Chart({ ...common, title: "Throughput", series: [{ label: "samples/s", color: "--green", kind: "line", format: si }] });
-    this.norm = new Chart({ ...common, title: "Gradient norm", band: [2, 1], logarithmic: true, series: one("norm", "--blue", (value) => number(value, 3)) });
+    this.norm = new Chart({ ...common, title: "Gradient norm", bands: [[2, 1]], logarithmic: true, series: one("norm", "--blue", (value) => number(value, 3)) });
     this.rate = new Chart({ ...common, title: "Learning rate", series: [{ label: "rate", color: "--orange", kind: "line" }] });
     this.memory = new Chart({ ...common, title: "Device memory", series: [{ label: "allocated", color: "--purple", kind: "line", format: bytes }] });
     this.charts = [this.loss, this.scale, this.speed, this.norm, this.rate, this.memory];
+    /** @type {Map<string, Chart>} */
+    this.metrics = new Map();
+    this.common = common;
     this.note = h("span", { class: "muted note", role: "status" });
     this.reset = h("button", { class: "quiet", hidden: true, onclick: () => this.zoom(null) }, "Show all");
     this.key = h("div", { class: "key-row" });
+    this.grid = h("div", { class: "grid" }, this.charts.slice(1).map((chart) => chart.element));
     this.element = h("section", { class: "box charts", "aria-label": "Curves" }, h("h2", { class: "hidden" }, "Curves"), this.tools(), this.loss.element, this.key,
-      h("div", { class: "grid" }, this.charts.slice(1).map((chart) => chart.element)));
+      this.grid);
     this.scheme = matchMedia("(prefers-color-scheme: dark)");
     this.onScheme = () => this.charts.forEach((chart) => chart.rebuild());
     this.scheme.addEventListener("change", this.onScheme);
@@ -154,6 +158,7 @@ export class JobCharts {
     this.norm.show([xs, ...[norm.min, norm.max, norm.mean].map((values) => values.map((value) => (value > 0 && Number.isFinite(value) ? value : null)))], lines, this.range);
     this.rate.show([xs, orNull(rate.mean)], lines, this.range);
     this.memory.show([xs, memory.mean.map((value) => (value > 0 ? value : null))], lines, this.range);
+    this.showMetrics(points, xs);
     for (const chart of [this.scale, this.memory]) chart.element.hidden = !chart.note.hidden;
     setText(this.note, resolution(points));
     this.reset.hidden = !this.range;
@@ -191,12 +196,38 @@ export class JobCharts {
 
   /** @param {import("./curves.js").Points} points */
   heldOut(points) {
+    return this.evaluated(points, (mark) => mark.value);
+  }
+
+  /**
+   * Returns a value of the evaluations at their steps.
+   * @param {import("./curves.js").Points} points @param {(mark: import("./curves.js").Mark) => number | undefined} value
+   */
+  evaluated(points, value) {
     const column = /** @type {(number | null)[]} */ (points.last.map(() => null));
     for (const mark of this.marks ?? []) {
       const place = mark.kind === "evaluation" ? placeOf(points, mark) : -1;
-      if (place >= 0 && Number.isFinite(mark.value)) column[place] = mark.value ?? null;
+      if (place >= 0 && Number.isFinite(value(mark))) column[place] = value(mark) ?? null;
     }
     return column;
+  }
+
+  /**
+   * Shows a chart for each metric that evaluations name.
+   * @param {import("./curves.js").Points} points @param {number[]} xs
+   */
+  showMetrics(points, xs) {
+    for (const name of new Set((this.marks ?? []).flatMap((mark) => Object.keys(mark.metrics ?? {})))) {
+      let chart = this.metrics.get(name);
+      if (!chart) {
+        chart = new Chart({ ...this.common, title: `Held-out ${word(name).toLowerCase()}`, series: [{ label: name, color: "--green", kind: "dots" }] });
+        chart.axis = choice.axis;
+        this.metrics.set(name, chart);
+        this.charts.push(chart);
+        this.grid.append(chart.element);
+      }
+      chart.show([xs, this.evaluated(points, (mark) => mark.metrics?.[name])], [], this.range);
+    }
   }
 
   /** @param {import("./chart.js").Drawn[]} marks */

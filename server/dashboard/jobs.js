@@ -219,7 +219,7 @@ class JobList {
 /** @param {import("./app.js").Frame} frame @returns {Promise<import("./app.js").Screen>} */
 export async function showJobs(frame) {
   const list = new JobList(frame);
-  const overview = new Overview();
+  const overview = new Overview(frame.caller);
   const counts = /** @type {Map<string, Element>} */ (new Map());
   const reload = () => list.load().catch(frame.failed);
   const tabs = h("div", { class: "tabs", role: "group", "aria-label": "States" }, GROUPS.map(([name]) => {
@@ -258,7 +258,7 @@ export async function showJobs(frame) {
     search.focus();
   };
   addEventListener("keydown", slash);
-  replace(frame.main, h("h1", { class: "hidden" }, "Jobs"), overview.cards,
+  replace(frame.main, h("h1", { class: "hidden" }, "Jobs"), overview.attention, overview.cards,
     h("div", { class: "columns" },
       h("section", { class: "list", "aria-label": "Jobs" }, h("div", { class: "tools" }, tabs, h("div", { class: "spacer" }), search, compare), list.table, list.empty),
       overview.panel));

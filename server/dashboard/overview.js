@@ -1,9 +1,10 @@
 // The state of the machine: slots, queue, precision gate, workers and devices.
 import { get } from "./api.js";
+import { policyButton } from "./actions.js";
 import { h, replace } from "./dom.js";
-import { grouped, si, short, word } from "./format.js";
+import { grouped, seconds, si, short, word } from "./format.js";
 
-const EVERY_SECONDS = 5;
+const EVERY_SECONDS = 5, DAY_SECONDS = 86400, FAILED_PAGE = 100;
 
 /** @param {string} title @param {any} value @param {any} note @param {string} [kind] */
 const card = (title, value, note, kind = "") => h("div", { class: `card ${kind}` },
@@ -11,7 +12,10 @@ const card = (title, value, note, kind = "") => h("div", { class: `card ${kind}`
 
 /** Cards above the list, and a panel beside it. Reads both every five seconds while the page is visible. */
 export class Overview {
-  constructor() {
+  /** @param {Promise<{caller: string, caller_role: string}>} caller */
+  constructor(caller) {
+    caller.then((found) => { this.caller = found; }, () => {});
+    this.attention = h("section", { class: "attention", hidden: true, "aria-label": "Needs attention" });
     this.cards = h("section", { class: "cards", "aria-label": "Overview" });
     this.panel = h("aside", { class: "panel", "aria-label": "Workers and devices" });
     /** @type {(stats: any) => void} */
@@ -24,9 +28,11 @@ export class Overview {
   }
 
   async load() {
-    const [stats, workers, policy] = await Promise.all([get("stats"), get("workers"), get("precision_policy")]);
+    const [stats, workers, policy, failed] = await Promise.all([get("stats"), get("workers"), get("precision_policy"),
+      get("jobs", { states: "JOB_STATE_FAILED", page_size: FAILED_PAGE })]);
     this.showCards(stats, policy);
     this.showWorkers(workers);
+    this.showAttention(workers, failed);
     this.onStats(stats);
   }
 
@@ -42,8 +48,25 @@ export class Overview {
       card("Queue", grouped(waiting), by("PAUSED") ? `${by("PAUSED")} paused` : waiting ? "waiting for a slot" : "nothing waits"),
       card("Throughput", [si(window.samples_per_second ?? 0), h("small", {}, " samples/s")],
         `${grouped(window.steps ?? 0)} steps in the last ${Math.max(1, Math.round((window.seconds ?? 0) / 60))} min`),
-      card("Reduced precision", [h("span", { class: `gate ${open ? "open" : "shut"}`, "aria-hidden": "true" }, open ? "●" : "○"), open ? " Allowed" : " Disabled"],
+      card("Reduced precision", [h("span", { class: `gate ${open ? "open" : "shut"}`, "aria-hidden": "true" }, open ? "●" : "○"), open ? " Allowed" : " Disabled",
+        this.caller?.caller_role === "admin" && policyButton(policy, () => this.load())],
         [policy.reason, Number(window.reduced_precision_steps) > 0 && ` · ${(100 * window.overflow_rate).toFixed(2)} % overflows`]));
+  }
+
+  /**
+   * Lists what a person should look at: failures of the last day, and devices that get no jobs.
+   * @param {any} workers @param {any} failed
+   */
+  showAttention(workers, failed) {
+    const recent = failed.jobs.filter((/** @type {any} */ job) => seconds(job.end_time) > Date.now() / 1000 - DAY_SECONDS);
+    const newest = recent.sort((/** @type {any} */ a, /** @type {any} */ b) => seconds(b.end_time) - seconds(a.end_time))[0];
+    const count = `${recent.length}${recent.length === FAILED_PAGE ? " or more" : ""} ${recent.length === 1 ? "job" : "jobs"}`;
+    const items = [
+      newest && [`${count} failed in the last day, the newest: `, h("a", { href: `#/jobs/${encodeURIComponent(newest.id)}`, class: "mono" }, newest.id)],
+      ...(workers.devices ?? []).filter((/** @type {any} */ device) => device.quarantined)
+        .map((/** @type {any} */ device) => [`${device.name} gets no jobs: ${device.reason}`])].filter(Boolean);
+    this.attention.hidden = items.length === 0;
+    replace(this.attention, items.map((item) => h("p", {}, h("span", { class: "glyph", "aria-hidden": "true" }, "!"), " ", item)));
   }
 
   /** @param {any} workers */

@@ -256,6 +256,57 @@ class DashboardTest(harness.DaemonTest):
         expect(page.locator(".plot canvas").first).to_be_visible()
         self.assertEqual(self.errors, [])
 
+    def test_ranks_and_metrics_of_evaluations_are_shown(self):
+        daemon = self.start("--workers-slots", "2")
+        language = {"model": {"transformer": {"vocabulary_size": 16, "context_length": 16, "layers": 1, "heads": 1, "embedding_size": 16}},
+                    "dataset": {"synthetic": {"tokens": {"size": 4096}}}, "training": {"max_steps": 40, "batch_size": 8},
+                    "evaluation": {"every_steps": 10}}
+        daemon.train("language", language)
+        daemon.wait_for_end("language")
+        page = self.open(daemon, "#/jobs/language")
+        self.expect_text(page.locator(".charts"), "Held-out perplexity")
+        self.expect_text(page.locator(".charts"), "Held-out accuracy")
+        expect(page.locator("section", has=page.get_by_role("heading", name="Ranks"))).to_be_hidden()
+        daemon.train("gang", {**language, "training": {"max_steps": 10**6, "batch_size": 8}, "distributed": {"ranks": 2}})
+        daemon.wait_for_step("gang", 50)
+        page = self.open(daemon, "#/jobs/gang")
+        ranks = page.locator("section", has=page.get_by_role("heading", name="Ranks")).locator("tbody tr")
+        expect(ranks).to_have_count(2, timeout=harness.LONG * 1000)
+        self.expect_text(ranks.nth(1), "ms")
+        self.assertEqual(self.errors, [])
+
+    def test_jobs_of_one_label_are_a_band(self):
+        daemon = self.start()
+        for seed, rate in ((1, "low"), (2, "low"), (3, "high")):
+            daemon.train(f"run-{seed}", {**harness.spec(max_steps=200, seed=seed), "scheduling": {"labels": {"rate": rate}}})
+            daemon.wait_for_end(f"run-{seed}")
+        page = self.open(daemon, "#/compare?ids=run-1,run-2,run-3")
+        page.get_by_label("Lines").select_option("rate")
+        self.expect_text(page.locator(".legend"), "rate=low (2)")
+        self.expect_text(page.locator(".legend"), "rate=high (1)")
+        page.locator("#axis").select_option("samples")
+        self.expect_text(page.locator(".legend"), "rate=low (2)")
+        page.get_by_label("Lines").select_option("")
+        self.expect_text(page.locator(".legend"), "run-3")
+        self.assertEqual(self.errors, [])
+
+    def test_an_admin_goes_back_to_fp32_and_sees_what_failed(self):
+        daemon = self.start("--workers-program", str(harness.FAKE_WORKER), environment={"ENABLE_FP16_TRAINING": "true"})
+        daemon.train("fail-1", harness.spec())
+        page = self.open(daemon)
+        self.expect_text(page.locator(".attention"), "1 job failed in the last day, the newest: fail-1")
+        page.get_by_role("button", name="Use FP32").click()
+        page.get_by_label("Running jobs").select_option("POLICY_APPLICATION_NEXT_STEP")
+        page.get_by_label("Reason").fill("losses rise")
+        page.get_by_role("button", name="Disable reduced precision").click()
+        self.expect_text(page.locator(".cards"), "Disabled")
+        policy = daemon.get_json("/v1/precision_policy")["policy"]
+        self.assertEqual((policy["reduced_precision_allowed"], policy["reason"]), (False, "losses rise"))
+        page.get_by_role("button", name="Allow again").click()
+        page.get_by_role("button", name="Allow", exact=True).click()
+        self.expect_text(page.locator(".cards"), "Allowed")
+        self.assertEqual(self.errors, [])
+
     def test_no_page_violates_the_rules_of_accessibility(self):
         daemon = self.fake()
         for job_id in ("ok-1", "ok-2", "fail-1", "hold-1"):
