@@ -283,6 +283,8 @@ void Dispatcher::Assign(const std::string& job_id, const std::vector<WorkerLease
   const std::vector<training::v1::RankStatus> statuses = RankStatusesOf(leases);
   job->mutable_ranks()->Assign(statuses.begin(), statuses.end());
   if (!job->has_start_time()) *job->mutable_start_time() = ToTimestamp(clock_.Now());
+  const bool first_attempt = !job->has_precision();
+  const training::v1::PrecisionMode before = job->precision().mode();
   *job->mutable_precision() = PrecisionOf(job->spec(), leases);
   table_.Count([this, job_id] {
     retries_.erase(job_id);
@@ -293,11 +295,12 @@ void Dispatcher::Assign(const std::string& job_id, const std::vector<WorkerLease
       AllowedOn(job->spec().precision(), leases);
   start.mutable_allowed_modes()->Assign(allowed.begin(), allowed.end());
   const std::string fallback = FallbackAtStart(start.precision(), precision_.gate().enabled);
-  if (!fallback.empty()) {
+  const training::v1::PrecisionMode from = first_attempt ? start.precision().requested() : before;
+  if (!fallback.empty() && from != start.precision().mode()) {
     training::v1::JobEvent event;
     training::v1::PrecisionChange& change = *event.mutable_precision_changed();
     change.set_step(job->progress().step());
-    change.set_from(start.precision().requested());
+    change.set_from(from);
     change.set_to(start.precision().mode());
     change.set_resumed_step(job->progress().step());
     change.set_trigger("policy");

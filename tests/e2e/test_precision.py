@@ -1,5 +1,7 @@
 """Tests what an operator sees of the precision policy: fallback, promotion, incidents, baselines, AUTO."""
 
+import os
+import signal
 import subprocess
 
 import harness
@@ -52,6 +54,19 @@ class Precision(harness.DaemonTest):
         self.assertEqual(job["precision"]["mode"], "PRECISION_MODE_FP32")
         self.assertIn("fell back from MIXED_FP16", job["precision"]["reason"])
         self.assertEqual(int(job["progress"]["step"]), 3000)
+
+    def test_a_change_is_one_event_however_often_the_job_starts_again(self):
+        daemon = self.start(environment=OPEN)
+        daemon.train("moved", {**spec(max_steps=10**6), "checkpoint": {"every_steps": 100}, "precision": {"mode": "MIXED_FP16"}})
+        daemon.wait_for_step("moved", 50)
+        daemon.ctl("precision", "disable", "--running", "next-step")
+        harness.wait_for("FP32", lambda: daemon.job("moved")["precision"]["mode"] == "PRECISION_MODE_FP32")
+        for _ in range(2):
+            step = int(daemon.job("moved")["progress"]["step"])
+            os.kill(daemon.busy_worker_pid(), signal.SIGKILL)
+            daemon.wait_for_step("moved", step + 300)
+        changes = daemon.get_json("/v1/events?filter.job_id=moved&filter.kinds=precision_changed")["events"]
+        self.assertEqual([change["precision_changed"]["to"] for change in changes], ["PRECISION_MODE_FP32"])
 
     def test_rehearsals_are_refused_where_they_are_not_allowed(self):
         daemon = self.start(environment=OPEN)
