@@ -72,6 +72,12 @@ void TrainingApi::Checkpoint(const Caller& caller, const CheckpointRequest& requ
       parts_.jobs->queries().GetCheckpoint(caller, NamedId(request)).ok()) {
     return callback(NameTaken(request));
   }
+  if (const auto job = parts_.jobs->queries().Get(caller, request.job_id()); job.ok()) {
+    const int64_t bytes = std::max<int64_t>(1, job->latest_checkpoint().size_bytes());
+    const absl::Status room = parts_.jobs->admission().CheckRoom(
+        job->owner(), bytes, absl::StrCat("checkpoint ", QuoteValue(request.name())));
+    if (!room.ok()) return callback(room);
+  }
   parts_.jobs->checkpoints().Take(caller, request.job_id(),
                                   [jobs = parts_.jobs, files = parts_.files, request, done](
                                       const absl::StatusOr<training::v1::Checkpoint>& checkpoint) {

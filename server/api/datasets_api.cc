@@ -88,6 +88,11 @@ void TrainingApi::DeleteDataset(const Caller& caller,
     callback(training::v1::DeleteDatasetResponse());
   };
   parts_.datasets->Post([parts = parts_, caller, name, callback, remove] {
+    if (absl::IsNotFound(DescribeDataset(parts.owners->root(), name).status())) {
+      const absl::Status incomplete = parts.uploads->RemoveIncomplete(caller, name);
+      if (incomplete.ok()) return callback(training::v1::DeleteDatasetResponse());
+      if (!absl::IsNotFound(incomplete)) return callback(incomplete);
+    }
     const absl::Status allowed = CheckDeletion(*parts.owners, caller, name);
     if (!allowed.ok()) return callback(allowed);
     parts.jobs->requests().JobThatNeedsDataset(

@@ -36,6 +36,7 @@ absl::StatusOr<std::unique_ptr<DatasetOwners>> DatasetOwners::Open(
       new DatasetOwners(std::move(root), visibility, std::move(checkpoint_bytes)));
   absl::Status loaded = owners->Load("");
   if (!loaded.ok()) return loaded;
+  owners->ForgetMissing();
   return owners;
 }
 
@@ -55,6 +56,22 @@ absl::Status DatasetOwners::Load(const std::string& folder) {
     Replace(name, {.owners = absl::StrSplit(text, '\n', absl::SkipEmpty())});
   }
   return error ? Unreadable(path, error.message()) : absl::OkStatus();
+}
+
+void DatasetOwners::ForgetMissing() {
+  std::vector<std::string> missing;
+  {
+    const absl::MutexLock lock(&mutex_);
+    for (const auto& [dataset, record] : records_) {
+      std::error_code error;
+      const bool exists = fs::exists(fs::path(root_) / dataset, error);
+      if (!exists && !error) missing.push_back(dataset);
+    }
+  }
+  for (const std::string& dataset : missing) {
+    spdlog::info("dataset {} is gone; its owners are forgotten", QuoteValue(dataset));
+    Forget(dataset);
+  }
 }
 
 std::string DatasetOwners::PathOf(const std::string& dataset) const {
@@ -139,8 +156,9 @@ absl::Status DatasetOwners::CheckRoom(const std::string& owner, int64_t more,
   return absl::ResourceExhaustedError(
       absl::StrCat(QuoteValue(owner), " stores ", used, " bytes and quotas.stored_bytes is ", quota,
                    ", which leaves no room for ", what,
-                   "; delete datasets (`genesisctl dataset-delete`) or checkpoints (`genesisctl "
-                   "checkpoint-delete`) of that owner"));
+                   "; delete datasets (`genesisctl dataset-delete`), incomplete uploads (by the "
+                   "name uploads/SHA256.KIND) or checkpoints (`genesisctl checkpoint-delete`) of "
+                   "that owner"));
 }
 
 absl::Status DatasetOwners::CheckRoomOf(const std::string& dataset, int64_t more,

@@ -33,7 +33,7 @@ class DatasetOwners {
   // Returns the bytes of an owner's checkpoints.
   using CheckpointBytes = std::function<absl::StatusOr<int64_t>(const std::string& owner)>;
 
-  // Loads the records. The stores of the datasets then set their sizes.
+  // Loads the records of the datasets that exist. The stores of the datasets then set their sizes.
   static absl::StatusOr<std::unique_ptr<DatasetOwners>> Open(std::string root,
                                                              Visibility visibility,
                                                              CheckpointBytes checkpoint_bytes);
@@ -80,6 +80,8 @@ class DatasetOwners {
         visibility_(visibility),
         checkpoint_bytes_(std::move(checkpoint_bytes)) {}
   absl::Status Load(const std::string& folder);
+  // Removes the records of datasets that an operator removed, or that a crash kept from appearing.
+  void ForgetMissing();
   std::string PathOf(const std::string& dataset) const;
   Record Find(const std::string& dataset) const;
   void Replace(const std::string& dataset, const Record& record);

@@ -364,6 +364,37 @@ absl::StatusOr<Upload> UploadStore::Continue(const FileHandle& folder, const Fil
   return Whole(file);
 }
 
+absl::Status UploadStore::RemoveIncomplete(const Caller& caller, const std::string& dataset) {
+  const absl::StatusOr<FileHandle> folder = OpenFolder();
+  if (!folder.ok()) return folder.status();
+  std::vector<std::string> parts;
+  absl::Status status =
+      ForEachFile(*folder, PathOf(root_, ""), [&](const std::string& name, const struct stat&) {
+        const std::string whole = name.substr(name.find('-', sizeof kPartPrefix - 1) + 1);
+        if (AnnouncedBytes(name) && DatasetOf(whole) == dataset) parts.push_back(name);
+      });
+  if (!status.ok()) return status;
+  if (parts.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat("there is no upload ", QuoteValue(dataset), "; StartUpload announces one"));
+  }
+  for (const std::string& part : parts) {
+    Turn turn(this, part);
+    if (turn.hash() == nullptr) {
+      return absl::AbortedError(absl::StrCat("a call writes to ", QuoteValue(dataset),
+                                             "; delete it when that call has ended"));
+    }
+    if (status = owners_->CheckChange(caller, DatasetOf(part)); !status.ok()) return status;
+    const absl::StatusOr<bool> stays = owners_->Leave(caller, DatasetOf(part));
+    if (!stays.ok()) return stays.status();
+    if (*stays) continue;
+    if (unlinkat(folder->fd(), part.c_str(), 0) != 0) return FileFault(PathOf(root_, part), errno);
+    owners_->Forget(DatasetOf(part));
+    turn.SetOver();
+  }
+  return absl::OkStatus();
+}
+
 absl::Status UploadStore::Publish(const FileHandle& folder, const File& file,
                                   const FileHandle& partial) const {
   const std::string name = NameOf(file);

@@ -94,6 +94,7 @@ TABLE = [
 ELSEWHERE = {
     ("Train", "RESOURCE_EXHAUSTED"): "test_a_full_queue",
     ("Train", "UNAVAILABLE"): "test_a_draining_daemon",
+    ("Checkpoint", "RESOURCE_EXHAUSTED"): "tests/e2e/test_security.py test_named_checkpoints_count_too",
     ("Checkpoint", "ABORTED"): "test_a_worker_that_is_lost_before_its_checkpoint",
     ("DownloadCheckpoint", "RESOURCE_EXHAUSTED"): "test_too_many_downloads",
     ("WatchJob", "RESOURCE_EXHAUSTED"):

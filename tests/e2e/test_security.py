@@ -279,6 +279,23 @@ class Owners(SecurityTest):
     def owners(self, name):
         return {each.name: list(each.owners) for each in self.clients[name].call("ListDatasets").datasets}
 
+    def test_named_checkpoints_count_too(self):
+        self.connect("--quotas-stored-bytes=1000")
+        self.clients["ann"].call("Train", spec=json_format.ParseDict(
+            {"spec": harness.PENDULUM}, secure.messages("Train")[0]()).spec, job_id="hold-1")
+        harness.wait_for("a step", lambda: self.clients["ann"].call("GetJob", job_id="hold-1").job.progress.step > 0)
+        # The fake worker's checkpoints are small, so most of the room is an upload's.
+        self.upload("ann", b"a" * 900)
+        refusals = 0
+        for i in range(200):
+            code = self.clients["ann"].code("Checkpoint", job_id="hold-1", name=f"kept-{i}")
+            if code == "RESOURCE_EXHAUSTED":
+                refusals += 1
+                break
+            self.assertEqual(code, "OK")
+        self.assertEqual(refusals, 1)
+        self.assertEqual(self.clients["ann"].code("Checkpoint", job_id="hold-1"), "OK")
+
     def test_an_upload_is_that_of_each_caller_who_sent_it_after_a_restart_too(self):
         flags = "--auth-own-jobs-only=true", "--quotas-stored-bytes=1000"
         daemon = self.connect(*flags)

@@ -21,7 +21,10 @@ const Caller kRoot = {"root", Role::kAdmin, ""};
 
 class DatasetOwnersTest : public testing::Test {
  protected:
-  DatasetOwnersTest() { Open(false); }
+  DatasetOwnersTest() {
+    for (const char* name : {"arm", "uploads/1.npz"}) temp_.Write(name, "");
+    Open(false);
+  }
   void Open(bool own_only) {
     owners_ = *DatasetOwners::Open(temp_.path(), Visibility(own_only),
                                    [this](const std::string& owner) -> absl::StatusOr<int64_t> {
@@ -104,8 +107,9 @@ TEST_F(DatasetOwnersTest, TheQuotaCountsDatasetsAndCheckpoints) {
   EXPECT_TRUE(absl::IsResourceExhausted(full)) << full;
   EXPECT_EQ(full.message(),
             "\"ann\" stores 700 bytes and quotas.stored_bytes is 1000, which leaves no room for a "
-            "batch of 301 bytes; delete datasets (`genesisctl dataset-delete`) or checkpoints "
-            "(`genesisctl checkpoint-delete`) of that owner");
+            "batch of 301 bytes; delete datasets (`genesisctl dataset-delete`), incomplete "
+            "uploads (by the name uploads/SHA256.KIND) or checkpoints (`genesisctl "
+            "checkpoint-delete`) of that owner");
   EXPECT_TRUE(owners_->CheckRoomOf("not-owned", 5000, "a batch").ok());
   EXPECT_TRUE(absl::IsResourceExhausted(owners_->Add("uploads/1.npz", "ann", 301)));
   EXPECT_FALSE(owners_->Has("uploads/1.npz"));
@@ -118,6 +122,16 @@ TEST_F(DatasetOwnersTest, TheQuotaCountsDatasetsAndCheckpoints) {
   EXPECT_TRUE(owners_->CheckRoom("ann", 600, "a batch").ok());
   store_ = absl::UnavailableError("the store is locked");
   EXPECT_EQ(owners_->CheckRoom("ann", 1, "a batch"), store_);
+}
+
+TEST_F(DatasetOwnersTest, AStartForgetsTheOwnersOfDatasetsThatAreGone) {
+  ASSERT_TRUE(owners_->Add("arm", "ann", 0).ok());
+  ASSERT_TRUE(owners_->Add("uploads/1.npz", "ann", 0).ok());
+  std::filesystem::remove(temp_.path() + "/arm");
+  Open(false);
+  EXPECT_FALSE(owners_->Has("arm"));
+  EXPECT_TRUE(owners_->Has("uploads/1.npz"));
+  EXPECT_FALSE(std::filesystem::exists(temp_.path() + "/.owners/arm"));
 }
 
 TEST_F(DatasetOwnersTest, ARecordThatCannotBeReadStopsTheStart) {

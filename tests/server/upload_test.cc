@@ -275,6 +275,25 @@ TEST(UploadTest, OneCallAtATimeWritesToAFile) {
   EXPECT_TRUE(aborted);
 }
 
+TEST(UploadTest, AnIncompleteOneIsDeletedByTheNameThatItWouldGet) {
+  TempDir temp;
+  AnnsStore store(temp.path(), kPlenty);
+  store.owners().SetQuota(1000);
+  const UploadStore::File file = FileOf(RandomBytes(900));
+  const std::string name = "uploads/" + file.sha256 + ".npz";
+  EXPECT_TRUE(absl::IsNotFound(store.store().RemoveIncomplete(kUploader, name)));
+  ASSERT_TRUE(store.Start(file).ok());
+  ASSERT_TRUE(store.store().Start(kOther, file).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(store.Start(FileOf(RandomBytes(200))).status()));
+  const Caller stranger = {"eve", Role::kSubmitter, ""};
+  EXPECT_TRUE(absl::IsPermissionDenied(store.store().RemoveIncomplete(stranger, name)));
+  ASSERT_TRUE(store.store().RemoveIncomplete(kUploader, name).ok());
+  EXPECT_TRUE(store.Start(FileOf(RandomBytes(200))).ok()) << "its bytes no longer count";
+  EXPECT_EQ(Names(temp.path() + "/uploads").size(), 2U) << "it stays the other's";
+  ASSERT_TRUE(store.store().RemoveIncomplete(kAnyAdmin, name).ok());
+  EXPECT_EQ(Names(temp.path() + "/uploads").size(), 1U);
+}
+
 TEST(UploadTest, CallsThatWaitForTheDiskAreBounded) {
   TempDir temp;
   absl::Notification free;
