@@ -40,9 +40,8 @@ export function setToken(token) {
 function address(path, query) {
   const url = new URL(`v1/${path}`, document.baseURI);
   for (const [name, value] of Object.entries(query ?? {})) {
-    for (const each of Array.isArray(value) ? value : [value]) {
-      if (each !== undefined && each !== "") url.searchParams.append(name, String(each));
-    }
+    const values = Array.isArray(value) ? value : value === undefined || value === "" ? [] : [value];
+    for (const each of values) url.searchParams.append(name, String(each));
   }
   return url;
 }
@@ -186,6 +185,7 @@ export class Stream {
 
   /** @param {any} message */
   take(message) {
+    if (message.error?.status === "UNAUTHENTICATED") onUnauthorized();
     if (message.error) throw new ApiError(message.error.code ?? 0, message.error.message ?? "the watch ended");
     if (Number(message.cursor) > this.cursor) this.cursor = Number(message.cursor);
     this.options.message(message);

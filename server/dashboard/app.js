@@ -53,12 +53,24 @@ function signIn(token) {
 
 /** @param {unknown} error */
 function failed(error) {
-  if (error instanceof api.ApiError && error.status === 401) return;
+  if (error instanceof api.ApiError && error.status === 401) {
+    return replace(main, h("div", { class: "empty" }, h("h1", {}, "Signed out"),
+      h("p", {}, h("button", { class: "primary", onclick: () => askForToken(signIn, api.hasToken()) }, "Sign in"))));
+  }
   const text = error instanceof Error ? error.message : String(error);
   replace(main, h("div", { class: "empty" },
     h("h1", {}, error instanceof api.ApiError && error.status === 404 ? "Not found" : "This page could not be loaded"), h("p", {}, text),
     h("p", {}, h("button", { onclick: show }, "Try again"), " ", h("a", { href: "#/" }, "All jobs"))));
-  if (!(error instanceof api.ApiError)) throw error;
+  if (error instanceof TypeError || error instanceof ReferenceError) throw error;
+}
+
+/** @param {string} part part of an address, which may not be valid */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }
 
 async function show() {
@@ -66,7 +78,7 @@ async function show() {
   screen?.close();
   screen = undefined;
   const [path, query] = (location.hash.slice(1) || "/").split("?");
-  const parts = path.split("/").filter(Boolean).map(decodeURIComponent);
+  const parts = path.split("/").filter(Boolean).map(decoded);
   for (const link of nav.querySelectorAll("a")) {
     const here = link.getAttribute("href") === (parts[0] === "compare" ? "#/compare" : "#/");
     link.toggleAttribute("data-here", here);
@@ -97,7 +109,7 @@ async function show() {
   }
 }
 
-api.whenUnauthorized(() => askForToken(signIn));
+api.whenUnauthorized(() => askForToken(signIn, api.hasToken()));
 replace(nav, PAGES.map(([href, text]) => h("a", { href }, text)));
 addEventListener("hashchange", () => {
   scrollTo(0, 0);

@@ -1,5 +1,5 @@
 // Several jobs beside each other: curves, last, best, lowest and highest values, and how their specifications differ.
-import { get, jobPath } from "./api.js";
+import { ApiError, get, jobPath } from "./api.js";
 import { Chart } from "./chart.js";
 import { loadCurves, orNull, smooth, throughput, xsOf } from "./curves.js";
 import { h, replace, setText } from "./dom.js";
@@ -179,6 +179,7 @@ export async function showCompare(frame, ids) {
   });
   if (!frame.current()) return { close: () => chart.close() };
   replace(frame.main, h("h1", {}, `Compare ${entries.length} jobs`),
+    ids.length > entries.length && h("p", { class: "muted" }, `The address names ${ids.length} jobs; these are the first ${entries.length}.`),
     h("section", { class: "box charts", "aria-label": "Curves" }, h("h2", { class: "hidden" }, "Curves"),
       h("div", { class: "tools" }, h("label", { for: "metric" }, "Metric "), metric, h("label", { for: "axis" }, "x "), axis, h("label", { for: "smooth" }, "Smoothing "), slider,
         h("label", { class: "check" }, log, " Logarithmic"), keys.length > 0 && [h("label", { for: "group" }, "Lines "), group], h("div", { class: "spacer" }), note), place),
@@ -194,7 +195,12 @@ export async function showCompare(frame, ids) {
       frame.connection({ kind: running() ? "live" : "closed" });
       if (frame.current()) draw();
     } catch (error) {
-      frame.connection({ kind: "reconnecting", why: String(error) });
+      const status = error instanceof ApiError ? error.status : 0;
+      const refused = status >= 400 && status < 500 && status !== 429;
+      frame.connection({ kind: refused ? "refused" : "reconnecting", why: String(error) });
+      if (!refused) return;
+      clearInterval(timer);
+      if (frame.current() && status !== 401) frame.failed(error);
     }
   }, EVERY_SECONDS * 1000);
   const scheme = matchMedia("(prefers-color-scheme: dark)"), repaint = () => chart.rebuild();

@@ -23,11 +23,41 @@ function read(response) {
   for (const curve of response.curves ?? []) {
     metrics[curve.metric] = { min: numbers(curve.min), max: numbers(curve.max), mean: numbers(curve.mean) };
   }
-  return {
+  return withGaps({
     first: numbers(response.first_steps), last: numbers(response.last_steps), counts: numbers(response.counts),
     skipped: numbers(response.skipped), training: numbers(response.training_seconds), times: numbers(response.times),
     samples: numbers(response.samples), metrics, newest: Number(response.last_step ?? 0),
-  };
+  });
+}
+
+/**
+ * Adds a point of no steps where steps are missing, so that no line is drawn across them.
+ * @param {Points} points @returns {Points}
+ */
+function withGaps(points) {
+  for (let i = points.last.length - 1; i > 0; --i) {
+    if (points.first[i] <= points.last[i - 1] + 1) continue;
+    points.first.splice(i, 0, points.last[i - 1] + 1);
+    points.last.splice(i, 0, points.first[i + 1] - 1);
+    points.counts.splice(i, 0, 0);
+    points.skipped.splice(i, 0, 0);
+    for (const name of /** @type {const} */ (["training", "times", "samples"])) {
+      points[name].splice(i, 0, (points[name][i - 1] + points[name][i]) / 2);
+    }
+    for (const metric of Object.values(points.metrics)) {
+      for (const part of /** @type {const} */ (["min", "max", "mean"])) metric[part].splice(i, 0, NaN);
+    }
+  }
+  return points;
+}
+
+/**
+ * Returns how many steps are missing: those of gaps, and those after the last point of a job that has made `made` steps.
+ * @param {Points} points @param {number} made
+ */
+export function missingSteps(points, made) {
+  const gaps = points.counts.reduce((sum, count, i) => (count > 0 ? sum : sum + points.last[i] - points.first[i] + 1), 0);
+  return gaps + Math.max(0, made - points.newest);
 }
 
 /**
@@ -115,7 +145,7 @@ export const orNull = (values) => values.map((value) => (Number.isFinite(value) 
 export function resolution(points) {
   const n = points.last.length;
   if (n === 0) return "No curves yet";
-  const each = Math.max(1, Math.round(points.counts.reduce((sum, count) => sum + count, 0) / n));
+  const each = Math.max(1, Math.round(points.counts.reduce((sum, count) => sum + count, 0) / points.counts.filter(Boolean).length));
   return each === 1 ? "Every step is shown" : `One point is ${each} steps`;
 }
 
@@ -126,6 +156,7 @@ export function resolution(points) {
  * @property {number} time Unix seconds
  * @property {number} [step]
  * @property {string} text
+ * @property {number} [sequence] number of the event
  * @property {number} [value] held-out loss
  * @property {Object<string, number>} [metrics] of an evaluation, by name
  */

@@ -12,9 +12,9 @@ function open(name, ...children) {
 
 /**
  * Asks for a token, once however many calls are refused.
- * @param {(token: string) => void} done
+ * @param {(token: string) => void} done @param {boolean} [refused] whether the daemon did not accept the token of this tab
  */
-export function askForToken(done) {
+export function askForToken(done, refused = false) {
   if (document.querySelector("dialog[open] .token")) return;
   const token = h("input", { type: "password", class: "token", id: "token", autocomplete: "current-password", required: true, spellcheck: "false" });
   const dialog = open("Sign in", h("form", {
@@ -25,6 +25,7 @@ export function askForToken(done) {
     },
   },
   h("p", { class: "muted" }, "This daemon asks for a token. It is kept until this tab is closed."),
+  refused && h("p", { class: "fault", role: "alert" }, "The daemon did not accept the token."),
   h("label", { for: "token" }, "Token"), token,
   h("div", { class: "buttons" }, h("button", { class: "primary" }, "Sign in"))));
   token.focus();

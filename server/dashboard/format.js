@@ -121,8 +121,9 @@ export function fraction(job) {
  */
 export function secondsLeft(job) {
   const progress = job.progress;
-  if (stateOf(job) !== "RUNNING" || !progress || !(progress.step > 0) || !(progress.seconds > 0)) return NaN;
-  return (Number(progress.total_steps) - Number(progress.step)) * (progress.seconds / Number(progress.step));
+  if (stateOf(job) !== "RUNNING" || !progress || !(progress.step > 0) || !(progress.samples_per_second > 0)) return NaN;
+  const samples = Number(progress.samples) / Number(progress.step);
+  return (Number(progress.total_steps) - Number(progress.step)) * samples / progress.samples_per_second;
 }
 
 /**

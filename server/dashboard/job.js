@@ -94,7 +94,7 @@ class JobScreen {
       if (this.seen.has(Number(event.sequence))) continue;
       this.seen.add(Number(event.sequence));
       const mark = markOf(event);
-      if (mark) this.marks.push(mark);
+      if (mark) this.marks.push({ ...mark, sequence: Number(event.sequence) });
     }
   }
 
@@ -168,7 +168,7 @@ class JobScreen {
   showTimeline() {
     if (this.shownMarks === this.marks.length) return;
     this.shownMarks = this.marks.length;
-    const marks = [...this.marks].sort((a, b) => b.time - a.time).slice(0, SHOWN_MARKS);
+    const marks = [...this.marks].sort((a, b) => b.time - a.time || (b.sequence ?? 0) - (a.sequence ?? 0)).slice(0, SHOWN_MARKS);
     replace(this.timeline, marks.map((mark) => h("li", { class: mark.kind },
       h("span", { class: "glyph", "aria-hidden": "true" }, GLYPHS[mark.kind]),
       h("time", {}, clock(new Date(mark.time * 1000).toISOString())),

@@ -1,8 +1,8 @@
 // The charts of one job: one choice of x, zoom, smoothing for all of them.
 import { Chart } from "./chart.js";
-import { POINTS, append, indexOf, loadCurves, orNull, placeOf, resolution, smooth, throughput, xsOf } from "./curves.js";
+import { POINTS, append, indexOf, loadCurves, missingSteps, orNull, placeOf, resolution, smooth, throughput, xsOf } from "./curves.js";
 import { h, replace, setText } from "./dom.js";
-import { bytes, number, si, word } from "./format.js";
+import { bytes, grouped, isFinal, number, si, stateOf, word } from "./format.js";
 
 const AXES = /** @type {[import("./curves.js").Axis, string][]} */ ([["step", "Step"], ["training", "Training time"], ["clock", "Clock"], ["samples", "Samples"]]);
 const STYLES = /** @type {Object<string, {glyph: string, color: string, line: boolean, name: string}>} */ ({
@@ -12,6 +12,7 @@ const STYLES = /** @type {Object<string, {glyph: string, color: string, line: bo
   checkpoint: { glyph: "◆", color: "--muted", line: false, name: "checkpoint" },
   nan: { glyph: "✕", color: "--red", line: true, name: "loss not finite" },
 });
+const COARSE_SECONDS = 3;
 // Kept while the tab is open: the same for every job.
 const choice = { axis: /** @type {import("./curves.js").Axis} */ ("step"), smoothing: 0.6, logarithmic: false };
 
@@ -27,6 +28,9 @@ export class JobCharts {
     this.range = null;
     this.again = false;
     this.extending = false;
+    this.readTime = 0;
+    this.steps = 0;
+    this.ended = false;
     this.request = 0;
     const common = { zoom: (/** @type {[number, number] | null} */ range) => this.zoom(range), sync: "job" };
     const one = (/** @type {string} */ label, /** @type {string} */ color, /** @type {(value: number) => string} */ format) =>
@@ -102,7 +106,11 @@ export class JobCharts {
     this.extending = true;
     try {
       const end = this.all?.last[this.all.last.length - 1] ?? 0;
-      const whole = !this.all || this.again || end === 0 || this.all.last.length >= 2 * POINTS;
+      const coarse = this.all?.counts.some((count) => count > 1) ?? false;
+      // Single steps behind points of many would look like another curve.
+      if (coarse && !this.again && Date.now() < this.readTime + COARSE_SECONDS * 1000) return;
+      const whole = !this.all || this.again || coarse || end === 0 || this.all.last.length >= 2 * POINTS;
+      this.readTime = Date.now();
       this.again = false;
       const more = await loadCurves(this.job, whole ? 0 : end + 1);
       if (whole || !this.all) this.all = more;
@@ -137,6 +145,8 @@ export class JobCharts {
   show(job, marks, history) {
     this.marks = marks;
     this.history = history;
+    this.steps = Number(job.progress?.step ?? 0);
+    this.ended = isFinal(stateOf(job));
     this.redraw();
   }
 
@@ -160,7 +170,8 @@ export class JobCharts {
     this.memory.show([xs, memory.mean.map((value) => (value > 0 ? value : null))], lines, this.range);
     this.showMetrics(points, xs);
     for (const chart of [this.scale, this.memory]) chart.element.hidden = !chart.note.hidden;
-    setText(this.note, resolution(points));
+    const missing = missingSteps(this.all ?? points, this.ended ? this.steps : 0);
+    setText(this.note, [resolution(points), missing > 0 && `${grouped(missing)} steps are missing`].filter(Boolean).join(" · "));
     this.reset.hidden = !this.range;
     this.showKey(marks);
   }
@@ -174,7 +185,7 @@ export class JobCharts {
     }
     let last = -2;
     points.metrics.loss.mean.forEach((value, i) => {
-      if (!Number.isNaN(value)) return;
+      if (!Number.isNaN(value) || points.counts[i] === 0) return;
       if (i !== last + 1) drawn.push({ x: xs[i], kind: "nan", ...STYLES.nan });
       last = i;
     });

@@ -66,7 +66,10 @@ export class JobFacts {
     const precision = job.precision ?? {}, mode = job.progress?.mode ?? precision.mode, checkpoint = job.latest_checkpoint;
     const ranks = job.ranks ?? [];
     const text = JSON.stringify([job.state, job.owner, job.labels, precision, mode, checkpoint?.id, job.restarts, job.worker, job.evaluation?.step, ranks.length, job.priority]);
-    this.ended = isFinal(stateOf(job));
+    const ended = isFinal(stateOf(job));
+    // The worker's last lines may have come since the last reading.
+    if (ended && !this.ended) setTimeout(() => this.readLog(), LOG_SECONDS * 1000);
+    this.ended = ended;
     if (this.text === text) return;
     this.text = text;
     const metrics = Object.entries(job.evaluation?.metrics ?? {}).filter(([name]) => name !== "loss");
@@ -98,12 +101,14 @@ export class JobFacts {
         const size = Number((artifacts ?? []).find((/** @type {any} */ each) => each.name === "log.txt")?.size_bytes ?? 0);
         this.offset = Math.max(0, size - LOG_BYTES);
       }
-      const { piece } = await get(`${jobPath(this.id)}/artifacts/log.txt:read`, { offset: this.offset, limit: LOG_BYTES });
-      if (!piece) return;
-      const raw = Uint8Array.from(atob(piece), (letter) => letter.charCodeAt(0));
-      this.offset += raw.length;
-      this.lines.append(new TextDecoder().decode(raw));
-      this.lines.scrollTop = this.lines.scrollHeight;
+      for (;;) {
+        const { piece } = await get(`${jobPath(this.id)}/artifacts/log.txt:read`, { offset: this.offset, limit: LOG_BYTES });
+        if (!piece) return;
+        const raw = Uint8Array.from(atob(piece), (letter) => letter.charCodeAt(0));
+        this.offset += raw.length;
+        this.lines.append(new TextDecoder().decode(raw));
+        this.lines.scrollTop = this.lines.scrollHeight;
+      }
     } catch {
       if (!this.lines.textContent) this.lines.textContent = "This job has no log.";
     } finally {

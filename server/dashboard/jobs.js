@@ -6,11 +6,13 @@ import { JobRow } from "./job_row.js";
 import { Overview } from "./overview.js";
 import { forgetWanted } from "./sparkline.js";
 
-const PAGE = 50, MAX_ACTIVE = 1000, MAX_REFRESHES = 50, MAX_COMPARED = 8;
+const PAGE = 50, MAX_LISTED = 1000, MAX_REFRESHES = 50, MAX_COMPARED = 8;
 const GROUPS = /** @type {[string, string[]][]} */ ([
   ["All", [...ACTIVE_STATES, ...FINAL_STATES]], ["Active", ACTIVE_STATES],
   ["Succeeded", ["SUCCEEDED"]], ["Failed", ["FAILED"]], ["Cancelled", ["CANCELLED"]]]);
 const RANK = ["RUNNING", "CANCELLING", "PAUSING", "STARTING", "RECOVERING", "QUEUED", "PAUSED"];
+// Each of these kinds of active jobs is read up to MAX_LISTED, those that start first before the others.
+const LISTED = [RANK.filter((state) => state !== "QUEUED" && state !== "PAUSED"), ["QUEUED"], ["PAUSED"]];
 // Kept while the tab is open, so that the way back leads to the same list.
 const choice = { group: "All", text: "" };
 /** @type {Set<string>} */
@@ -21,13 +23,15 @@ const chosen = new Set();
  * @param {string} text
  */
 function filterOf(text) {
-  /** @type {Object<string, string>} */
+  /** @type {Object<string, any>} */
   const filter = {};
   for (const part of text.trim().split(/\s+/).filter(Boolean)) {
     const [, kind, value] = /^(owner|label):(.*)$/.exec(part) ?? [];
+    const key = kind === "label" ? value.split("=")[0] : "";
     if (kind === "owner") filter.owner = value;
-    else if (kind === "label") filter[`labels.${value.split("=")[0]}`] = value.split("=").slice(1).join("=");
-    else filter.id_prefix = part.toLowerCase();
+    // A list, because an empty value, which matches any, is sent too.
+    else if (key) filter[`labels.${key}`] = [value.slice(key.length + 1)];
+    else if (kind !== "label") filter.id_prefix = part.toLowerCase();
   }
   return filter;
 }
@@ -54,6 +58,7 @@ class JobList {
     /** @type {Map<string, JobRow>} */
     this.rows = new Map();
     this.nextPage = "";
+    this.more = false;
     this.cursor = 0;
     this.generation = 0;
     this.loadingMore = false;
@@ -91,17 +96,19 @@ class JobList {
     const generation = ++this.generation;
     const filter = filterOf(choice.text);
     const named = (/** @type {string[]} */ states) => states.map((state) => `JOB_STATE_${state}`);
-    const active = this.states().filter((state) => !isFinal(state)), ended = this.states().filter(isFinal);
+    const ended = this.states().filter(isFinal);
     const none = { jobs: [], next_page_token: "", cursor: 0 };
     this.endedQuery = { ...filter, states: named(ended), page_size: PAGE };
-    const [first, second] = await Promise.all([
-      active.length ? get("jobs", { ...filter, states: named(active), page_size: MAX_ACTIVE }) : none,
-      ended.length ? get("jobs", this.endedQuery) : none]);
+    const kinds = this.states().some((state) => !isFinal(state)) ? LISTED : [];
+    const pages = await Promise.all([
+      ended.length ? get("jobs", this.endedQuery) : none,
+      ...kinds.map((states) => get("jobs", { ...filter, states: named(states), order: "JOB_ORDER_PRIORITY", page_size: MAX_LISTED }))]);
     if (generation !== this.generation) return;
     this.jobs.clear();
-    for (const job of [...first.jobs, ...second.jobs]) this.jobs.set(job.id, slim(job));
-    this.nextPage = second.next_page_token;
-    this.cursor = Math.min(...[first, second].map((page) => Number(page.cursor) || Infinity).filter(Number.isFinite), Infinity);
+    for (const job of pages.flatMap((page) => page.jobs)) this.jobs.set(job.id, slim(job));
+    this.nextPage = pages[0].next_page_token;
+    this.more = pages.slice(1).some((page) => page.next_page_token);
+    this.cursor = Math.min(...pages.map((page) => Number(page.cursor) || Infinity).filter(Number.isFinite), Infinity);
     if (!Number.isFinite(this.cursor)) this.cursor = -1;
     this.sort();
     this.draw();
@@ -172,7 +179,7 @@ class JobList {
     try {
       const { job } = await get(jobPath(id));
       const labelled = Object.entries(filter).every(([name, value]) => !name.startsWith("labels.")
-        || (name.slice(7) in (job.labels ?? {}) && (value === "" || job.labels[name.slice(7)] === value)));
+        || (name.slice(7) in (job.labels ?? {}) && (value[0] === "" || job.labels[name.slice(7)] === value[0])));
       if (generation !== this.generation || !labelled || (filter.owner && job.owner !== filter.owner)
         || !id.startsWith(filter.id_prefix ?? "")) return;
       this.jobs.set(id, slim(job));
@@ -208,7 +215,7 @@ class JobList {
       if (place.nextSibling !== row.element) place.after(row.element);
       place = row.element;
     }
-    setText(this.empty, this.shown.length ? "" : choice.text || choice.group !== "All" ? "No job matches." : "No jobs yet. Submit one with: genesisctl train -f job.yaml");
+    setText(this.empty, this.more ? `Only the first ${grouped(MAX_LISTED)} of the jobs that wait are listed. Filter by ID, owner or label to find others.` : this.shown.length ? "" : choice.text || choice.group !== "All" ? "No job matches." : "No jobs yet. Submit one with: genesisctl train -f job.yaml");
     this.table.setAttribute("aria-rowcount", String(this.nextPage ? -1 : this.shown.length + 1));
     if (last > this.shown.length - 30) this.loadMore().catch(() => {});
   }
