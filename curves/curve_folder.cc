@@ -77,9 +77,29 @@ absl::Status CombineCurveFiles(const std::string& folder, const std::vector<Curv
   return absl::OkStatus();
 }
 
+namespace {
+
+// Removes the files before those with steps from `from_step` on. A file takes the place of all
+// earlier steps from its first one on, so the files before it have none of them.
+absl::Status KeepFrom(const std::string& folder, int64_t from_step, std::vector<CurveFile>& files) {
+  for (size_t i = from_step > 0 ? files.size() : 0; i > 0; --i) {
+    const absl::StatusOr<std::string> bytes = ReadCurveFile(folder, files[i - 1].name);
+    if (!bytes.ok()) return bytes.status();
+    std::vector<CurvePoint> points;
+    DecodeBlocks(*bytes, points);
+    if (points.empty() || points.front().first_step > from_step) continue;
+    files.erase(files.begin(), files.begin() + static_cast<std::ptrdiff_t>(i) - 1);
+    break;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<Curves> ReadCurves(const std::string& folder, const CurveQuery& query) {
-  const absl::StatusOr<std::vector<CurveFile>> files = ListCurveFiles(folder);
+  absl::StatusOr<std::vector<CurveFile>> files = ListCurveFiles(folder);
   if (!files.ok()) return files.status();
+  if (absl::Status kept = KeepFrom(folder, query.from_step, *files); !kept.ok()) return kept;
   Curves read;
   std::vector<CurvePoint> all;
   for (const CurveFile& file : *files) {

@@ -39,10 +39,11 @@ struct Curves {
   // Points of equally many steps, each, unless older steps are only kept more coarsely.
   std::vector<CurvePoint> points;
   int64_t last_step = 0;      // Newest step of the job.
-  int64_t damaged_bytes = 0;  // Bytes that cannot be read.
+  int64_t damaged_bytes = 0;  // Bytes that cannot be read, of the files that were read.
 };
 
-// Reads the curves of a job, while its worker may write. Reads at most about 16 MiB (CurveLimits).
+// Reads the curves of a job, while its worker may write. Reads at most about 16 MiB (CurveLimits),
+// and not the files before those with steps from `from_step` on.
 absl::StatusOr<Curves> ReadCurves(const std::string& folder, const CurveQuery& query);
 
 }  // namespace genesis

@@ -135,6 +135,26 @@ TEST_F(CurvesTest, StepsThatAreMadeAgainReplaceTheOldOnes) {
   EXPECT_THAT(Read().points, SizeIs(82));
 }
 
+TEST_F(CurvesTest, NewStepsAreReadFromTheFilesThatHaveThem) {
+  Write(1, 1, 100);
+  Write(2, 61, 90, 0.5);
+  Write(3, 91, 120);
+  for (const int64_t from : {1, 50, 60, 61, 80, 91, 100, 120, 121}) {
+    const Curves part = Read({.from_step = from});
+    Curves whole = Read();
+    std::erase_if(whole.points, [from](const CurvePoint& each) { return each.last_step < from; });
+    ASSERT_EQ(part.points.size(), whole.points.size()) << from;
+    EXPECT_EQ(part.last_step, 120);
+    for (size_t i = 0; i < part.points.size(); ++i) {
+      EXPECT_EQ(part.points[i].first_step, whole.points[i].first_step);
+      EXPECT_EQ(part.points[i].metrics[kLoss].mean, whole.points[i].metrics[kLoss].mean);
+    }
+  }
+  std::ofstream(folder_ + "/" + Files().front()) << "damaged";
+  EXPECT_EQ(Read({.from_step = 95}).damaged_bytes, 0) << "the damaged file is not needed";
+  EXPECT_EQ(Read().damaged_bytes, 7);
+}
+
 TEST_F(CurvesTest, OlderStepsAreCombinedHonestlyAndNoneIsCountedTwice) {
   constexpr CurveLimits kSmall{.steps = 1024, .points = 16, .steps_of_file = 256, .files = 8};
   constexpr int64_t kLast = 10'000;
