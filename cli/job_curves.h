@@ -14,7 +14,7 @@ namespace genesis::cli {
 grpc::Status GetCurves(const std::string& job_id, const std::vector<std::string>& metrics,
                        int points, Session& session, training::v1::GetCurvesResponse& response);
 
-// The figures that a terminal shows of a job's curves.
+// A summary of a job's curves for the terminal.
 struct JobSketch {
   std::string loss = {};     // Sparkline over the whole run; "" before the first step.
   int64_t memory_bytes = 0;  // Device memory at the newest step; 0 if no device is measured.

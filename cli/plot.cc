@@ -127,7 +127,11 @@ std::string TextPlot(const PlotCurve& curve, const PlotOptions& options) {
   const int label = static_cast<int>(std::max(top.size(), bottom.size()));
   Canvas canvas(std::max(options.width - label - 2, 10), options.height);
   Draw(curve, axes, canvas);
-  std::string text = options.title.empty() ? "" : absl::StrCat(Printable(options.title), "\n");
+  std::string text =
+      options.title.empty()
+          ? ""
+          : absl::StrCat(CutToWidth(Printable(options.title), static_cast<size_t>(options.width)),
+                         "\n");
   for (int row = 0; row < options.height; ++row) {
     const std::string& name = row == 0 ? top : row == options.height - 1 ? bottom : std::string();
     absl::StrAppendFormat(&text, "%*s  %s\n", label, name, canvas.Row(row));
@@ -139,7 +143,7 @@ std::string TextPlot(const PlotCurve& curve, const PlotOptions& options) {
 }
 
 std::string SvgPlot(const PlotCurve& curve, const PlotOptions& options) {
-  constexpr int kWidth = 800, kHeight = 400, kLeft = 90, kRight = 20, kTop = 40, kBottom = 40;
+  constexpr int kWidth = 800, kHeight = 400, kLeft = 110, kRight = 20, kTop = 40, kBottom = 40;
   const Axes axes = AxesOf(curve, options.logarithmic);
   std::string svg = absl::StrFormat(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" "

@@ -26,7 +26,7 @@ std::string RenderEta(const training::v1::Progress& progress);
 std::string RenderEnd(const training::v1::Job& job);
 
 // The progress of a watched job. On a terminal, one line is redrawn in place. Otherwise a line is
-// printed at each change of state, or after a second. Used by one thread. Cannot fail.
+// printed at each change of state, and at most one a second in between. For one thread.
 class ProgressLine {
  public:
   ProgressLine(std::ostream& out, bool terminal, int width, std::function<absl::Time()> now);

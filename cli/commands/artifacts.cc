@@ -1,4 +1,4 @@
-// Commands artifacts, artifact-download: outputs of a job other than checkpoints.
+// The `artifacts`, `artifact-download` commands: outputs of a job other than checkpoints.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>

@@ -1,4 +1,4 @@
-// Commands checkpoint, checkpoints, checkpoint-delete.
+// The `checkpoint`, `checkpoints`, `checkpoint-delete` commands.
 #include "absl/strings/str_cat.h"
 #include "base/text/enum_names.h"
 #include "cli/commands/commands.h"

@@ -120,7 +120,7 @@ const std::vector<CommandRow>& CommandTable() {
        "JOB JOB...",
        2,
        8,
-       "Compare jobs: losses, speed, and the differences of their job files",
+       "Compare 2 to 8 jobs: losses, speed, and the differences of their job files",
        {},
        &RunCompare},
       {"pause", "JOB", 1, 1, "Checkpoint a job and release its slot", {}, &RunPause},

@@ -1,4 +1,4 @@
-// Command compile: builds the compiled step of a job, offline.
+// The `compile` command: builds the compiled step of a job, offline.
 #include <signal.h>
 #include <unistd.h>
 

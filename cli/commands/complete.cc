@@ -1,4 +1,4 @@
-// Command completion, and what the shells call to complete a word.
+// The `completion` command, and what the shells call to complete a word.
 #include "cli/commands/complete.h"
 
 #include <algorithm>

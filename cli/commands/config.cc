@@ -1,4 +1,4 @@
-// Commands config, token.
+// The `config`, `token` commands.
 #include <string>
 
 #include "absl/strings/str_cat.h"

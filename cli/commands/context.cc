@@ -1,4 +1,4 @@
-// Command context.
+// The `context` command.
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"

@@ -1,4 +1,4 @@
-// Commands plot and compare.
+// The `plot` and `compare` commands.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -22,14 +22,25 @@ namespace {
 using training::v1::GetCurvesResponse;
 using training::v1::Job;
 
+// Returns the number of steps that are missing before point `i`.
+int64_t MissingBefore(const GetCurvesResponse& response, int i) {
+  return i == 0 ? 0 : response.first_steps(i) - response.last_steps(i - 1) - 1;
+}
+
 PlotCurve CurveOf(const GetCurvesResponse& response) {
   PlotCurve curve;
-  curve.steps.assign(response.last_steps().begin(), response.last_steps().end());
   if (response.curves().empty()) return curve;
   const training::v1::Curve& metric = response.curves(0);
-  curve.low.assign(metric.min().begin(), metric.min().end());
-  curve.high.assign(metric.max().begin(), metric.max().end());
-  curve.mean.assign(metric.mean().begin(), metric.mean().end());
+  const auto add = [&curve](int64_t step, double low, double high, double mean) {
+    curve.steps.push_back(static_cast<double>(step));
+    curve.low.push_back(low);
+    curve.high.push_back(high);
+    curve.mean.push_back(mean);
+  };
+  for (int i = 0; i < response.last_steps_size(); ++i) {
+    if (MissingBefore(response, i) > 0) add(response.first_steps(i) - 1, NAN, NAN, NAN);
+    add(response.last_steps(i), metric.min(i), metric.max(i), metric.mean(i));
+  }
   return curve;
 }
 
@@ -42,7 +53,10 @@ std::string Title(const std::string& job_id, const std::string& metric,
   const std::string steps = *most == 1         ? "one step"
                             : *fewest == *most ? absl::StrCat(*most, " steps")
                                                : absl::StrCat(*fewest, " to ", *most, " steps");
-  return absl::StrCat(metric, " of ", job_id, ", each point ", steps);
+  int64_t missing = 0;
+  for (int i = 0; i < response.last_steps_size(); ++i) missing += MissingBefore(response, i);
+  return absl::StrCat(metric, " of ", job_id, ", each point ", steps,
+                      missing > 0 ? absl::StrCat("; ", missing, " steps are missing") : "");
 }
 
 std::string Figure(double value) { return std::isfinite(value) ? FormatFigure(value) : "-"; }
@@ -72,6 +86,11 @@ ExitCode RunPlot(const Arguments& arguments, Session& session) {
       job_id, {metric}, file.empty() ? 2 * session.width : kPointsOfImage, session, response);
   if (!status.ok()) return ReportError(status, session);
   if (PrintMessage(response, session)) return ExitCode::kOk;
+  if (response.last_steps().empty()) {
+    return ReportFault(
+        absl::StrCat("job ", job_id, " has no curves: it has made no step, or its files are gone"),
+        session);
+  }
   const PlotOptions options{.title = Title(job_id, metric, response),
                             .logarithmic = arguments.Has("log"),
                             .width = session.width};
@@ -105,13 +124,17 @@ ExitCode RunCompare(const Arguments& arguments, Session& session) {
     const Job& job = jobs.emplace_back(response.job());
     if (PrintMessage(job, session, /*compact=*/true)) continue;
     const training::v1::Progress& progress = job.progress();
-    const bool drawn = !curves.curves().empty() && !curves.curves(0).min().empty();
+    const bool begun = progress.step() > 0;
+    const bool drawn = begun && !curves.curves().empty() && !curves.curves(0).min().empty();
+    // The curves of a running job are a second old.
+    const double best =
+        drawn ? std::fmin(curves.curves(0).min(0), progress.loss()) : progress.loss();
     table.AddRow({Printable(job.id()), ShortEnumName(job.state()), absl::StrCat(progress.step()),
-                  Figure(progress.loss()), drawn ? Figure(curves.curves(0).min(0)) : "-",
+                  begun ? Figure(progress.loss()) : "-", drawn ? Figure(best) : "-",
                   job.has_evaluation() ? Figure(job.evaluation().loss()) : "-",
                   absl::StrCat(progress.skipped_steps()), FormatSeconds(progress.seconds()),
-                  absl::StrFormat("%.0f", progress.samples_per_second()),
-                  ShortEnumName(job.precision().mode())});
+                  begun ? absl::StrFormat("%.0f", progress.samples_per_second()) : "-",
+                  job.has_precision() ? ShortEnumName(job.precision().mode()) : "-"});
   }
   if (session.output != OutputFormat::kTable) return ExitCode::kOk;
   session.out << table.ToString();

@@ -1,4 +1,4 @@
-// Commands stats, info, backup.
+// The `stats`, `info`, `backup` commands.
 #include <map>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// Commands datasets, dataset-delete.
+// The `datasets`, `dataset-delete` commands.
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cli/commands/commands.h"

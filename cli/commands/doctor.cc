@@ -1,4 +1,4 @@
-// Command doctor: finds out why the daemon does not start or work as expected.
+// The `doctor` command: finds out why the daemon does not start or work as expected.
 #include <dlfcn.h>
 #include <google/protobuf/struct.pb.h>
 #include <sys/timex.h>

@@ -1,4 +1,4 @@
-// Command events.
+// The `events` command.
 #include <string>
 
 #include "absl/strings/numbers.h"

@@ -1,4 +1,4 @@
-// Command history.
+// The `history` command.
 #include <optional>
 #include <string>
 #include <utility>

@@ -1,4 +1,4 @@
-// Commands pause, resume, cancel, update, delete: requests for one job.
+// The `pause`, `resume`, `cancel`, `update`, `delete` commands: requests for one job.
 #include <string>
 
 #include "absl/strings/numbers.h"

@@ -1,4 +1,4 @@
-// Commands jobs, job.
+// The `jobs`, `job` commands.
 #include <algorithm>
 #include <map>
 #include <utility>

@@ -1,4 +1,4 @@
-// Command logs.
+// The `logs` command.
 #include <deque>
 #include <set>
 #include <string>
@@ -73,7 +73,10 @@ ExitCode Follow(const std::string& job_id, std::set<std::string> printed, Sessio
   }
   const grpc::Status status = stream->Finish();
   session.interrupt.Clear();
-  return status.ok() || session.interrupt.fired() ? ExitCode::kOk : ReportError(status, session);
+  if (status.ok() || session.interrupt.fired()) return ExitCode::kOk;
+  session.err << "genesisctl: the daemon ended the stream; repeat genesisctl logs " << job_id
+              << " -f\n";
+  return ReportError(status, session);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <functional>
 #include <iostream>
 
@@ -32,11 +34,19 @@ ExitCode Connect(const Arguments& arguments, const std::function<ExitCode(Sessio
                   .in = std::cin,
                   .out = std::cout,
                   .err = std::cerr,
-                  .terminal = isatty(STDOUT_FILENO) == 1,
+                  .terminal = isatty(STDOUT_FILENO) == 1 &&
+                              ProcessEnvironment("TERM").value_or("dumb") != "dumb",
                   .width = CurrentTerminalSize().columns,
                   .now = &absl::Now,
                   .interrupt = interrupt};
-  return run(session);
+  const ExitCode code = run(session);
+  // Such as a file on a full disk. A reader that has gone ends the program by SIGPIPE.
+  if (!std::cout.flush()) {
+    std::cerr << "genesisctl: the output cannot be written completely: " << std::strerror(errno)
+              << "; free space there or write it elsewhere\n";
+    return code == ExitCode::kOk ? ExitCode::kFailure : code;
+  }
+  return code;
 }
 
 // Completes the last word after __complete. The line is not finished, so errors in it are ignored.

@@ -1,4 +1,4 @@
-// Commands workers, drain-worker, precision.
+// The `workers`, `drain-worker`, `precision` commands.
 #include <string>
 
 #include "absl/strings/str_cat.h"

@@ -1,4 +1,4 @@
-// Command quickstart.
+// The `quickstart` command.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>

@@ -1,4 +1,4 @@
-// Command top.
+// The `top` command.
 #include <algorithm>
 #include <string>
 #include <vector>

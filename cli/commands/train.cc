@@ -1,4 +1,4 @@
-// Commands train, watch.
+// The `train`, `watch` commands.
 #include <google/protobuf/util/message_differencer.h>
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Commands checkpoint-download, checkpoint-import, upload: files to and from the daemon.
+// The `checkpoint-download`, `checkpoint-import`, `upload` commands: files to and from the daemon.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>

@@ -1,4 +1,4 @@
-// Command webhooks.
+// The `webhooks` command.
 #include "absl/strings/str_cat.h"
 #include "base/text/enum_names.h"
 #include "cli/commands/commands.h"

@@ -59,7 +59,7 @@ TEST(SvgPlotTest, HasTheLineTheBandAndNoMarkupOfTheTitle) {
   curve.low = {3, 1, 0.5};
   curve.high = {5, 3, 1.5};
   const std::string svg = SvgPlot(curve, {.title = "loss of <img onerror=alert(1)> & co"});
-  EXPECT_THAT(svg, HasSubstr("<polyline points=\"90.0,"));
+  EXPECT_THAT(svg, HasSubstr("<polyline points=\"110.0,"));
   EXPECT_THAT(svg, HasSubstr("<polygon points=\""));
   EXPECT_THAT(svg, HasSubstr("&lt;img onerror"));
   EXPECT_THAT(svg, Not(HasSubstr("<img")));

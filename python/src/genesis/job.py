@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 from genesis.checkpoints import Checkpoint
 from genesis.connection import Connection
@@ -238,7 +238,7 @@ class Job:
 
         return pandas.DataFrame(self.history())
 
-    def curves(self, metrics: Sequence[str] = (), from_step: int = 0, to_step: int = 0, points: int = 1000) -> Dict[str, List[Any]]:
+    def curves(self, metrics: Union[str, Sequence[str]] = (), from_step: int = 0, to_step: int = 0, points: int = 1000) -> Dict[str, List[Any]]:
         """Returns metrics of the job's steps as columns of equal length, one entry for each point.
 
         A point stands for ``steps`` steps, ``first_step`` to ``last_step``; ``skipped`` of them changed no weight. A metric, such as ``loss``,
@@ -250,6 +250,7 @@ class Job:
             to_step: Last step; 0 for the newest.
             points: Most points, 1 to 10000.
         """
+        metrics = [metrics] if isinstance(metrics, str) else metrics
         found = self._connection.call("GetCurves", job_id=self.id, metrics=metrics, from_step=from_step, to_step=to_step, points=points)
         columns = {"first_step": found.first_steps, "last_step": found.last_steps, "steps": found.counts, "skipped": found.skipped,
                    "training_seconds": found.training_seconds, "time": found.times, "samples": found.samples,
@@ -258,7 +259,7 @@ class Job:
             columns.update({curve.metric: curve.mean, f"{curve.metric}_min": curve.min, f"{curve.metric}_max": curve.max})
         return {name: list(values) for name, values in columns.items()}
 
-    def curves_frame(self, metrics: Sequence[str] = (), from_step: int = 0, to_step: int = 0, points: int = 1000) -> "pandas.DataFrame":
+    def curves_frame(self, metrics: Union[str, Sequence[str]] = (), from_step: int = 0, to_step: int = 0, points: int = 1000) -> "pandas.DataFrame":
         """Returns ``curves(...)`` as a pandas DataFrame."""
         import pandas
 
