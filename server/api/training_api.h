@@ -13,8 +13,8 @@
 #include "server/store/backup.h"
 #include "server/workers/worker_pool.h"
 
-// All unary methods, in the order of the source files. TrainingApi and each transport declare the
-// methods listed here.
+// All unary methods of TrainingService. TrainingApi and each transport declare the methods listed
+// here.
 // clang-format off: one line each.
 #define GENESIS_UNARY_METHODS(METHOD) \
   METHOD(Train)                       \

@@ -59,7 +59,7 @@ class JobView {
   // Returns NOT_FOUND if there is no such checkpoint.
   absl::StatusOr<training::v1::Checkpoint> GetCheckpoint(const std::string& id) const;
 
-  // Same as ReadWebhookDeliveries.
+  // See ReadWebhookDeliveries in server/store/webhook_rows.h.
   absl::StatusOr<std::vector<StoredDelivery>> WebhookDeliveries(int64_t before,
                                                                 int64_t limit) const;
 

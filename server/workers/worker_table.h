@@ -48,7 +48,7 @@ class WorkerTable {
   WorkerTable(Options options, std::string id_prefix, const Clock& clock);
 
   // Adds a worker that has held a job since before the daemon's restart, on a device of this
-  // machine or of another host. It has workers.reattach_timeout_seconds to dial.
+  // machine or of another host. It has workers.reattach_timeout_seconds to reconnect.
   void Adopt(const training::v1::WorkerProcessRef& ref, const std::string& job_id, int rank,
              int64_t claim, int64_t acknowledged, int64_t memory_bytes);
   // Ends every worker: SIGTERM now, SIGKILL after `grace`.

@@ -73,7 +73,7 @@ class Workers {
 
   virtual WorkerCounts counts() const = 0;
   virtual int slots() const = 0;
-  // Returns the slots that a job can get now or after a worker for them has been started.
+  // Returns the number of slots that a job can get now or after a worker for them has been started.
   virtual int free_slots() const = 0;
   // Returns true if workers of other hosts may attach, so that slots may be added later.
   virtual bool takes_remote() const = 0;

@@ -22,7 +22,7 @@ class CheckpointFolder {
   // without their checkpoint, and shards that no checkpoint lists.
   absl::Status Prepare();
 
-  // Returns the absolute path.
+  // Returns the absolute path of the checkpoint of `step`.
   std::string Path(int64_t step) const;
   // Returns "<job id>-step-<step>".
   std::string Id(int64_t step) const;

@@ -124,7 +124,7 @@ class GradientReducer {
   std::vector<int64_t> offset_of_;  // Offset in that bucket.
   std::unique_ptr<BucketTransport> transport_;
   at::Tensor loss_;     // float32, no dimensions, in the transport's memory.
-  at::Tensor control_;  // float32, on the CPU: flags, arrived. After the loss, or separate.
+  at::Tensor control_;  // Flags, then arrival counts; float32, on the CPU.
   size_t control_bucket_ = 0;
   bool scattered_ = false;
   bool lends_ = false;  // Large gradients are read in place.

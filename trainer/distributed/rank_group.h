@@ -72,7 +72,7 @@ class RankGroup {
   int rank() const { return place_.rank; }
   int size() const { return place_.size; }
   bool alone() const { return place_.size == 1; }
-  // Rank 0 writes checkpoints and reports on the job.
+  // Rank 0 writes checkpoints (of a sharded one, the list of shards) and reports on the job.
   bool first() const { return place_.rank == 0; }
   const RankOptions& options() const { return options_; }
 

@@ -78,7 +78,7 @@ std::string DataFile::LooksLike() const {
   for (const auto& [magic, kind] : kKinds) {
     if (absl::StartsWith(begin, magic)) return absl::StrCat("; it begins like ", kind);
   }
-  // The length of a header takes eight bytes.
+  // A safetensors file begins with a header length of 8 bytes, then JSON.
   if (begin.size() > 8 && begin[8] == '{') return "; it begins like a safetensors file";
   return "";
 }

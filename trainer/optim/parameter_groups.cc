@@ -24,7 +24,7 @@ bool IsEscape(std::string_view pattern, size_t p) {
          std::string_view("*?\\").find(pattern[p + 1]) != std::string_view::npos;
 }
 
-// Matches * and ? as a shell does; \ makes a next *, ? or \ literal. O(pattern * name) in time.
+// Matches * and ? as a shell does; \ escapes *, ? and \. Takes O(pattern * name) time.
 bool Matches(std::string_view pattern, std::string_view name) {
   size_t p = 0;
   size_t n = 0;

@@ -10,7 +10,7 @@ namespace genesis {
 namespace {
 
 constexpr size_t kScales[] = {1, 2, 4, 8, 16};
-// Up to this many windows a mean is short, so only a large excess counts.
+// Means over at most this many windows must exceed half of the threshold; longer ones, a quarter.
 constexpr size_t kShort = 2;
 // Maximum difference of the logarithms of the first windows of the same job in two formats.
 constexpr double kTwin = 0.015;

@@ -6,7 +6,7 @@ namespace genesis {
 
 // Returns the number of threads for a job whose largest piece of work is `operations`
 // floating-point operations: only as many as pay for their coordination, at most `available`.
-// Depends only on the job, so that the same job always sums in the same order.
+// Depends on nothing else, so a job sums in the same order wherever as many are available.
 int ThreadsFor(int64_t operations, int available);
 
 // A guard that sets ThreadsFor() threads while it lives. Owner: a scope; one at a time per process.

@@ -13,8 +13,8 @@
 
 namespace genesis {
 
-// A `GradientExchange` moves the gradients of one of several ranks from the model to the reducer:
-// each as soon as the last backward pass of a step has computed it, or all after a joint graph.
+// A `GradientExchange` moves this rank's gradients from the model to the reducer: each as soon as
+// the last backward pass of a step computes it, or all after the pass (a joint graph, a fault).
 // Micro-batches before the last one exchange nothing (DistributedDataParallel.no_sync).
 //
 // Owner: the train step; the other objects outlive it. Threads: one. Failure: exceptions of

@@ -44,8 +44,8 @@ std::string JsonNumber(double value) {
   return std::isfinite(value) ? absl::StrFormat("%.17g", value) : "null";
 }
 
-// The end of this run on a signal: with a checkpoint once it runs steps. Before that, a waiting
-// rank ends immediately, because it has nothing to lose and c10d's waits cannot be interrupted.
+// The handler of a signal. It requests a checkpoint and a stop if steps are running. A rank that
+// still waits for others exits immediately, because c10d's waits cannot be interrupted.
 class Ending {
  public:
   Ending(RunControl& control, bool alone) : control_(control), stepping_(alone) {}

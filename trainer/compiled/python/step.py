@@ -156,8 +156,8 @@ def typical_error(wanted, reference):
 
 
 def check_finite(name, want, have, may_be_infinite):
-    """Raises StepError unless both tensors are finite, or not finite, in the same places. Parameters and buffers may contain infinities,
-    such as a mask."""
+    """Raises StepError unless both tensors are finite. If `may_be_infinite`, both may contain the same infinities in the same places, as
+    masks do."""
     finite = want.isfinite()
     if not (may_be_infinite or finite.all()):
         raise StepError(f"the {name} is not finite on a batch of random numbers from 0 to 1, on which a package is compared")
