@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import io
 import json
 import zipfile
 from pathlib import Path
@@ -37,10 +36,7 @@ def _versions(module: torch.nn.Module) -> Dict[str, int]:
 
 
 def write(path: Path, programs: Programs) -> None:
-    from torch.export.pt2_archive._package import package_pt2
-
-    packed, step = io.BytesIO(), programs.step
-    package_pt2(packed, exported_programs=programs.graphs)
+    step = programs.step
     tensors = {**step.trained, **step.state}
     roles = {name: "trained" if name in step.trained else "passing" if name in step.passing else "kept"
              for name in tensors}
@@ -74,13 +70,11 @@ def write(path: Path, programs: Programs) -> None:
     if step.held_out_quotients:
         manifest["held_out_quotients"] = step.held_out_quotients
     partial = path.with_name(path.name + ".part")
-    with zipfile.ZipFile(packed) as source, zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as archive:
-        for record in source.namelist():
-            name = record.split("/", 1)[1]
-            # These are pickles, which the trainer does not read.
-            if name.startswith("data/sample_inputs/"):
-                continue
-            archive.writestr(zipfile.ZipInfo(f"{ROOT}/{name}"), source.read(record))
+    # Each graph has records of its own, and some that are the same for all, such as the version of the format.
+    records = {name: content for graph in programs.graphs.values() for name, content in graph.items()}
+    with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in records.items():
+            archive.writestr(zipfile.ZipInfo(f"{ROOT}/{name}"), content)
         archive.writestr(zipfile.ZipInfo(MANIFEST), json.dumps(manifest, indent=1))
         for number, tensor in enumerate(tensors.values()):
             archive.writestr(zipfile.ZipInfo(f"{ROOT}/extra/tensors/{number}"), _bytes_of(tensor))

@@ -29,8 +29,6 @@ def copy_in_two_steps(graph: torch.fx.GraphModule) -> None:
             with graph.graph.inserting_before(node):
                 empty = graph.graph.call_function(aten.empty_like.default, node.args[:1], node.kwargs)
             node.target, node.args, node.kwargs = aten.fill.Scalar, (empty, node.args[1]), {}
-    graph.graph.lint()
-    graph.recompile()
 
 
 def _change_type_and_clone(graph: torch.fx.Graph, node: torch.fx.Node, format: torch.memory_format) -> None:

@@ -465,5 +465,4 @@ def give_parts(graph: GraphModule, fields: range) -> Tuple[int, str]:
         flat: Tuple[Node, ...] = tuple(finder.as_output(value, loss) for quotient in parts.quotients for value in quotient[:OUTPUTS])
     output.args = ((loss, mean, *flat),)
     graph.graph.eliminate_dead_code()
-    graph.recompile()
     return len(parts.quotients), unfound

@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from genesis.errors import ExportError
-from genesis.exporting import as_in_eager, faults, for_nativert, held_out, pure_formats, runtime, tracing
+from genesis.exporting import as_in_eager, faults, for_nativert, held_out, packed, pure_formats, runtime, tracing
 from genesis.exporting.comparison import Comparison
 from genesis.exporting.step import AUTOCAST, PRECISIONS, Step
 
@@ -36,7 +36,7 @@ class Programs:
     """The graphs of a step, traced, compared with eager Python and tried as a worker runs them.
 
     Attributes:
-        graphs: the graphs by name, a precision or "evaluation".
+        graphs: the records of each graph by its name, a precision or "evaluation".
         without: why the module has no graph of a precision, by precision.
     """
 
@@ -54,14 +54,13 @@ class Programs:
         step.try_eagerly()
         comparison = Comparison(step)
         comparison.require_no_memory()
+        self.graphs: Dict[str, packed.Records] = {}
         # FP32 comes first, so that a later error is specific to its precision.
-        self.graphs = {"FP32": self._training("FP32")}
-        comparison.require_training(self._runnable("FP32", self.graphs["FP32"]))
-        self.graphs["evaluation"] = self._evaluation()
-        comparison.require_evaluation(self._runnable("evaluation", self.graphs["evaluation"]))
+        comparison.require_training(self._runnable("FP32", self._training("FP32")))
+        comparison.require_evaluation(self._runnable("evaluation", self._evaluation()))
         for name in (each for each in PRECISIONS[1:] if precisions is None or each in precisions):
             try:
-                self.graphs[name] = self._reduced(name, comparison)
+                self._reduce(name, comparison)
             except ExportError as error:
                 if precisions is not None or name in AUTOCAST:
                     raise
@@ -71,23 +70,23 @@ class Programs:
         with self.step.kept(training=True):
             return self._trace(lambda *tensors: self.step.run(precision, *tensors), precision)
 
-    def _reduced(self, precision: str, comparison: Comparison):
+    def _reduce(self, precision: str, comparison: Comparison) -> None:
         traces = self._traces
         try:
             if precision in pure_formats.FORMATS:
                 self.step.try_in_format(precision)
-            program = self._training(precision)
-            comparison.require_reduced(precision, self._runnable(precision, program))
-            return program
+            comparison.require_reduced(precision, self._runnable(precision, self._training(precision)))
         except ExportError:
             self._traces = traces  # The next precision starts with the same methods as this one.
             self.step.constants.pop(precision, None)
+            self.graphs.pop(precision, None)
             raise
 
     def _runnable(self, name: str, program) -> runtime.Graph:
         self._refuse_operators(program)
+        self.graphs[name] = packed.pack(name, program)
         try:
-            return runtime.Graph(program)
+            return runtime.Graph(name, self.graphs[name])
         except Exception as error:
             raise ExportError(f"the graph of {type(self.step.module).__name__} in {name} cannot be loaded as a worker loads it: {faults.first_line(error)}; "
                               "write it with other operators") from error
@@ -123,15 +122,19 @@ class Programs:
         if name == "evaluation":
             self.step.held_out_quotients, self.step.held_out_unfound = held_out.give_parts(graph, self.step.fields)
         self.step.constants[name] = tracing.lift_constants(graph)
-        if name in ("FP32", "evaluation") and self.step.dynamic:
-            self.step.conditions[name] = tracing.conditions_of_size(graph, self.step.fields.start)[:MOST_CONDITIONS]
+        conditions = tracing.conditions_of_size(graph, self.step.fields.start) if self.step.dynamic else []
+        self.step.conditions[name] = conditions[:MOST_CONDITIONS]
         arguments += tuple(self.step.constants[name])
-        batch = {0: torch.export.Dim("batch")} if self.step.dynamic else None
-        shapes = [batch if position in self.step.fields else None for position in range(len(arguments))]
-        program = torch.export.export(graph, arguments, strict=False, dynamic_shapes=tuple(shapes))
+        if tracing.is_complete(graph, conditions):
+            program = packed.program_of(graph, arguments)
+        else:
+            graph.recompile()
+            batch = {0: torch.export.Dim("batch")} if self.step.dynamic else None
+            shapes = [batch if position in self.step.fields else None for position in range(len(arguments))]
+            program = torch.export.export(graph, arguments, strict=False, dynamic_shapes=tuple(shapes))
+            program.example_inputs = None  # Otherwise the package would contain them, including all weights.
         for_nativert.reshape_views(program.graph)
         for_nativert.divide_where_sizes_become_floats(program.graph)
-        program.example_inputs = None  # Otherwise the package would contain them, including all weights.
         return program
 
     def _refuse_operators(self, program) -> None:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Iterator, List
 
 import torch
 
-NAME = "graph"
+from genesis.exporting.packed import Records
+
 NODE = "Exception while executing node"
 # c10's log level for errors.
 ERRORS = 2
 
 
 class Graph:
-    """An exported program that nativert runs. It may change its inputs.
+    """A packed program that nativert runs. It may change its inputs.
 
     ``program.module()`` would compute some operators differently. nativert has its own kernels for many, which support fewer arguments and
     choose other memory layouts for their results.
@@ -26,14 +28,14 @@ class Graph:
         RuntimeError: nativert cannot load the program.
     """
 
-    def __init__(self, program: torch.export.ExportedProgram) -> None:
-        from torch.export.pt2_archive._package import package_pt2
-
+    def __init__(self, name: str, records: Records) -> None:
         with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
             path = Path(folder) / "graph.pt2"
-            package_pt2(path, exported_programs={NAME: program})
+            with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+                for record, content in records.items():
+                    archive.writestr(f"graph/{record}", content)
             with _without_warnings():
-                self._runner = torch._C._nativert.PyModelRunner(str(path), NAME)
+                self._runner = torch._C._nativert.PyModelRunner(str(path), name)
 
     def __call__(self, *tensors: torch.Tensor) -> List[torch.Tensor]:
         try:

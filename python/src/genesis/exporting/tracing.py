@@ -78,7 +78,7 @@ def by_batch(function, arguments, fields) -> torch.fx.GraphModule:
         if position in fields:
             sizes[0] = DimDynamic.DUCK  # The same symbol in all fields.
         tensors.append(fakes.from_tensor(tensor, symbolic_context=StatelessSymbolicContext(dynamic_sizes=sizes)))
-    with fakes:
+    with fakes, numbers_of_sizes_fail():
         graph = make_fx(function, tracing_mode="real")(*tensors)
     if any(tensors[position].shape[0].node.maybe_as_int() is not None for position in fields):
         raise ExportError("the trace is tied to one batch size")
@@ -139,8 +139,6 @@ def leave_out_whole_slices(graph: torch.fx.GraphModule) -> None:
         if is_whole(start, end, step, size):
             node.replace_all_uses_with(whole)
             graph.graph.erase_node(node)
-    graph.graph.lint()
-    graph.recompile()
 
 
 # Operators that may have a number in a trace where nativert requires a tensor.
@@ -207,8 +205,6 @@ def numbers_become_tensors(graph: torch.fx.GraphModule) -> None:
             with graph.graph.inserting_before(node):
                 copy = graph.graph.call_function(torch.ops.aten.clone.default, (other,), {"memory_format": torch.contiguous_format})
             node.replace_input_with(other, copy)
-    graph.graph.lint()
-    graph.recompile()
 
 
 def _type_beside(value: torch.Tensor, number: Any) -> torch.dtype:
@@ -238,8 +234,6 @@ def lift_constants(graph: torch.fx.GraphModule) -> List[torch.Tensor]:
         graph.graph.erase_node(node)
     for name in places:
         delattr(graph, name)
-    graph.graph.lint()
-    graph.recompile()
     return tensors
 
 
@@ -262,13 +256,20 @@ def conditions_of_size(graph: torch.fx.GraphModule, field: int) -> List[Tuple[st
     return list(found.items())
 
 
+def is_complete(graph: torch.fx.GraphModule, conditions: List[Tuple[str, int]]) -> bool:
+    """Returns whether the graph needs no second trace by ``torch.export``, which would replace sizes of weights by numbers, refuse conditions
+    on the batch size, and add a check for each size that depends on values."""
+    shape_env = next(iter(graph.graph.find_nodes(op="placeholder"))).meta["val"].fake_mode.shape_env
+    return not conditions and (shape_env is None or len(shape_env.var_to_range) <= 1)
+
+
 @contextlib.contextmanager
 def numbers_of_sizes_fail() -> Iterator[None]:
-    """Makes a trace fail at the line that converts a symbolic size to a number."""
+    """Makes a trace fail at the line that converts the batch size to a number."""
     replace = ShapeEnv._set_replacement
 
     def stop(shape_env, symbol, value, *others):
-        if value.is_number:
+        if value.is_number and not shape_env.is_unbacked_symint(symbol):
             raise ValueError(f"a size became {value}")
         return replace(shape_env, symbol, value, *others)
 
