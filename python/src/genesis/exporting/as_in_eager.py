@@ -9,6 +9,7 @@ from unittest import mock
 import torch
 import torch._decomp.decompositions as decompositions
 import torch._meta_registrations as meta_registrations
+from torch._subclasses.fake_tensor import FakeTensor
 
 from genesis.exporting import recomputation
 
@@ -24,6 +25,7 @@ def patched() -> Iterator[None]:
         patches.enter_context(mock.patch.object(decompositions, "one_layer_lstm", _with_states(decompositions.one_layer_lstm)))
         patches.enter_context(mock.patch.object(meta_registrations, "_meta_grouped_mm_common", _shapes_of_grouped_products))
         patches.enter_context(mock.patch.object(torch._C._nn, "cross_entropy_loss", _for_any_batch(torch._C._nn.cross_entropy_loss)))
+        patches.enter_context(mock.patch.object(torch._C, "_select_conv_backend", _without_condition(torch._C._select_conv_backend)))
         patches.enter_context(recomputation.repeating_what_is_drawn())
         yield
 
@@ -78,6 +80,17 @@ def _shapes_of_grouped_products(mat_a, mat_b, *_scales, offs=None, out_dtype=Non
 
     torch's version checks what a GPU kernel requires: BF16 and aligned rows."""
     return meta_registrations._create_grouped_mm_output_tensor(mat_a, mat_b, offs, out_dtype)
+
+
+def _without_condition(select):
+    """Makes the choice of a convolution's kernel no condition on the batch size. The kernel decides about the memory layout of the result
+    alone, and a graph works with any (for_nativert.reshape_views)."""
+    def backend(*arguments, **options):
+        given = arguments[0] if arguments else options["input"]
+        shape_env = given.fake_mode.shape_env if isinstance(given, FakeTensor) else None
+        with shape_env.suppress_guards() if shape_env is not None else contextlib.nullcontext():
+            return select(*arguments, **options)
+    return backend
 
 
 def _dropped(values: torch.Tensor, probability: float) -> torch.Tensor:

@@ -72,6 +72,8 @@ def quiet() -> Iterator[None]:
 def by_batch(function, arguments, fields) -> torch.fx.GraphModule:
     """Traces with the batch size as the only symbol, which is several times as fast as a symbol for each size of each weight."""
     fakes = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    # A hit of the cache takes longer than the operator's rule of shapes, because it compares symbols.
+    fakes.cache_enabled = False
     tensors = []
     for position, tensor in enumerate(arguments):
         sizes = [DimDynamic.STATIC] * tensor.dim()
