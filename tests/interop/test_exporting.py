@@ -2,9 +2,11 @@
 
 import contextlib
 import copy
+import io
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import unittest
@@ -15,7 +17,7 @@ import exported_jobs
 import numpy
 import tiers
 import torch
-from exported_jobs import (Bags, Branching, Changed, Counting, ExportedJobs, Kept, Merged, Normed, Padded, Recomputed, Scaled, Sliced,
+from exported_jobs import (Bags, Branching, Changed, Counting, ExportedJobs, Kept, LastState, Merged, Normed, Padded, Recomputed, Scaled, Sliced,
                            Turned, Unmoved, hooked, loss_of, packed)
 from torch import nn
 
@@ -267,6 +269,32 @@ child.join()
         with mock.patch.object(tracing, "by_every_size", lambda *a: ways.append(a) or every_size(*a)):
             genesis.export(Like(), self.batch("x"), self.path / "net.pt2", loss=loss_of)
         self.assertEqual(ways, [])
+
+    def test_each_graph_is_traced_once(self):
+        images = {"x": torch.randn(5, 3, 8, 8), "target": torch.randint(0, 3, (5,))}
+        convolutional = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 3))
+        with mock.patch.object(torch.export, "export", side_effect=AssertionError("traced again")):
+            rows = {"x": torch.randn(5, 6), "target": images["target"]}
+            for module, batch in ((Normed(), rows), (convolutional, images), (LastState(), rows)):
+                genesis.export(module, batch, self.path / "net.pt2", loss="cross_entropy")
+
+    def test_what_is_done_is_said(self):
+        def export():
+            genesis.export(Normed(), self.batch("x"), self.path / "net.pt2", loss=loss_of, precisions=["FP32", "MIXED_BF16"])
+
+        with mock.patch.object(sys, "stderr", io.StringIO()) as errors, self.assertLogs("genesis", "INFO") as logs:
+            export()
+        said = [re.sub(r" \([0-9.]+ s\)$", "", record.getMessage()) for record in logs.records]
+        self.assertEqual(said, [f"exporting Normed: {what}" for what in (
+            "running it in Python", "tracing FP32", "comparing FP32 with Python", "tracing the held-out loss",
+            "comparing the held-out loss with Python", "tracing MIXED_BF16", "comparing MIXED_BF16 with Python", "writing the file", "done")])
+        self.assertNotIn("exporting", errors.getvalue())
+        with mock.patch.object(sys, "stderr", io.StringIO()) as errors, self.assertNoLogs("genesis"):
+            errors.isatty = lambda: True
+            export()
+        lines = errors.getvalue().split("\r\033[K")
+        self.assertTrue(lines[2].startswith("exporting Normed: tracing FP32 ("), lines)
+        self.assertEqual(lines[-1], "")  # The line is cleared at the end.
 
     def test_export_leaves_the_module_alone(self):
         torch.manual_seed(9)

@@ -11,7 +11,7 @@ from exported_jobs import BATCH, EXAMPLES, FORMATS, GATE, STEPS, Changed, Export
 from torch import nn
 
 import genesis
-from genesis.exporting import for_nativert, runtime
+from genesis.exporting import for_nativert, packed, runtime
 
 LAST, LAST_3D = torch.channels_last, torch.channels_last_3d
 
@@ -189,7 +189,7 @@ class Layouts(ExportedJobs):
         found = targets(program.graph)
         self.assertEqual(found.count(torch.ops.aten.reshape.default), 1, found)
         self.assertEqual(found.count(torch.ops.aten.view.default), 2, found)
-        self.assertEqual(runtime.Graph(program)(torch.ones(2, 6)), [torch.tensor(12.0 + 36 + 72)])
+        self.assertEqual(runtime.Graph("views", packed.pack("views", program))(torch.ones(2, 6)), [torch.tensor(12.0 + 36 + 72)])
 
     def test_each_graph_is_run_as_a_worker_runs_it(self):
         """Without the passes that adapt graphs to the runtime, the export fails with the runtime's own message."""
@@ -211,12 +211,9 @@ class Layouts(ExportedJobs):
 
     def test_a_loss_in_bf16_that_is_another_is_told(self):
         class Wrong(runtime.Graph):
-            made = 0
-
-            def __init__(self, program):
-                super().__init__(program)
-                Wrong.made += 1
-                self.factor = 1.2 if Wrong.made == 3 else 1.0  # The third graph, after FP32 and evaluation.
+            def __init__(self, name, records):
+                super().__init__(name, records)
+                self.factor = 1.2 if name == "MIXED_BF16" else 1.0
 
             def __call__(self, *tensors):
                 loss, *rest = super().__call__(*tensors)

@@ -1,8 +1,10 @@
-"""A progress bar for a job."""
+"""The progress of a job and of an export, on stderr."""
 
 from __future__ import annotations
 
+import logging
 import sys
+import time
 from typing import Any, Optional
 
 from genesis.events import Event
@@ -11,6 +13,34 @@ from genesis.events import Event
 def _in_notebook() -> bool:
     shell = sys.modules.get("IPython")
     return shell is not None and getattr(shell.get_ipython(), "kernel", None) is not None
+
+
+class Line:
+    """What the client is doing before a job starts: a line of stderr that each text replaces if it is a terminal, otherwise a record of the
+    logger ``genesis`` for each text."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._moves = sys.stderr.isatty()
+        self._begun = time.monotonic()
+
+    def __enter__(self) -> "Line":
+        return self
+
+    def __exit__(self, kind: Optional[type], *_: object) -> None:
+        if self._moves:
+            sys.stderr.write("\r\033[K")
+            sys.stderr.flush()
+        elif kind is None:
+            self.say("done")
+
+    def say(self, what: str) -> None:
+        text = f"{self._name}: {what} ({time.monotonic() - self._begun:.1f} s)"
+        if self._moves:
+            sys.stderr.write(f"\r\033[K{text}")
+            sys.stderr.flush()
+        else:
+            logging.getLogger("genesis").info(text)
 
 
 class Bar:

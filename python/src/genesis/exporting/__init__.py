@@ -17,6 +17,7 @@ from genesis.exporting.inputs import check_batch, check_module
 from genesis.exporting.losses import Loss, function_of
 from genesis.exporting.programs import Programs
 from genesis.exporting.step import PRECISIONS, Step
+from genesis.progress import Line
 
 __all__ = ["ExportError", "export"]
 
@@ -25,7 +26,8 @@ def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Uni
            precisions: Optional[Sequence[str]] = None, dynamic_batch: bool = True) -> Path:
     """Exports a module with its loss to a ``.pt2`` file, for ``model.exported`` of a job file.
 
-    Any thread may call it. Exports run one at a time, and the module must not be trained meanwhile.
+    Any thread may call it. Exports run one at a time, and the module must not be trained meanwhile. A line on stderr says what is being done
+    if stderr is a terminal, otherwise records of the logger ``genesis`` do, at INFO.
 
     Args:
         module: the module to train. Its mode (train or eval) and its weights do not change.
@@ -56,8 +58,11 @@ def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Uni
     check_module(module)
     check_batch(batch, dynamic_batch)
     step = Step(module, batch, function_of(loss, batch), dynamic_batch, is_loss_of_module=loss is None)
-    try:
-        exported_file.write(path, tracing.run_alone(lambda: Programs(step, precisions)))
-    finally:
-        step.restore_values()
+    with Line(f"exporting {type(module).__name__}") as line:
+        try:
+            programs = tracing.run_alone(lambda: Programs(step, precisions, line.say))
+            line.say("writing the file")
+            exported_file.write(path, programs)
+        finally:
+            step.restore_values()
     return path

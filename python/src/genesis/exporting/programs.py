@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from pathlib import Path
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -40,17 +40,20 @@ class Programs:
         without: why the module has no graph of a precision, by precision.
     """
 
-    def __init__(self, step: Step, precisions: Optional[Sequence[str]]) -> None:
+    def __init__(self, step: Step, precisions: Optional[Sequence[str]], say: Callable[[str], None]) -> None:
         """Traces all graphs.
 
         Args:
             step: the step to trace. Its constants, conditions, held_out_quotients and held_out_unfound are set.
             precisions: the precisions to export, each of which must work. Default: all, without the pure ones that do not work.
+            say: called with what is done next.
         """
         self.step = step
+        self._say = say
         self.without: Dict[str, str] = {}
         # Tracing methods that have not failed yet, the fastest first.
         self._traces = (tracing.by_batch, tracing.by_batch_in_python, tracing.by_every_size) if step.dynamic else (tracing.of_one_size,)
+        say("running it in Python")
         step.try_eagerly()
         comparison = Comparison(step)
         comparison.require_no_memory()
@@ -83,6 +86,7 @@ class Programs:
             raise
 
     def _runnable(self, name: str, program) -> runtime.Graph:
+        self._say(f"comparing {_called(name)} with Python")
         self._refuse_operators(program)
         self.graphs[name] = packed.pack(name, program)
         try:
@@ -114,6 +118,7 @@ class Programs:
                                       ) from error
 
     def _export(self, trace, function, name: str):
+        self._say(f"tracing {_called(name)}")
         arguments = self.step.arguments(precision=name)
         graph = trace(function, arguments, self.step.fields)
         tracing.leave_out_whole_slices(graph)
@@ -167,6 +172,10 @@ class Programs:
         numbers = tracing.numbers_of_sizes_fail() if faults.SIZE_BECAME_A_NUMBER.search(str(error)) else contextlib.nullcontext()
         with numbers, tracing.quiet():
             self._traces[0](function, self.step.arguments(precision=name), self.step.fields)
+
+
+def _called(name: str) -> str:
+    return "the held-out loss" if name == "evaluation" else name
 
 
 class _Stop(TorchDispatchMode):
