@@ -30,7 +30,7 @@ from torch import nn
 import genesis
 import harness
 import secure
-from genesis import connection, transfer
+from genesis import connection, readings, transfer
 from genesis.crc32c import crc32c
 from genesis.optimizers import matches, patterns
 
@@ -346,6 +346,36 @@ print(genesis.Client(sys.argv[1]).train(sys.argv[2], sys.argv[3], batch_size=4, 
             name = type(next(iter(chosen.values()))).__name__
             with self.subTest(name), self.assertRaisesRegex(genesis.InvalidArgumentError, f"the DataLoader has a {name}, and each example"):
                 self.client.train(module, loader(dataset, **chosen), loss="cross_entropy", epochs=1)
+
+    def test_a_dataset_with_random_transforms_is_read_several_times(self):
+        x, target = torch.arange(20.0).reshape(20, 1).repeat(1, 5), torch.arange(20) % 3
+
+        class Noisy(torch.utils.data.Dataset):
+            def __len__(self):
+                return 20
+
+            def __getitem__(self, i):
+                return x[i] + 0.5 * torch.rand(5), target[i]
+
+        options = {"loss": "cross_entropy", "batch_size": 8}
+        with self.assertWarnsRegex(UserWarning, "Noisy gives example 0 another x each time, as random transforms do; .*data_passes=8"):
+            job = self.client.train(net(), Noisy(), epochs=2, **options).watch()
+        self.assertEqual(job.progress.total_steps, 2 * 2)  # Batches that are full, of 18 examples.
+        loader = torch.utils.data.DataLoader(Noisy(), 8, shuffle=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            job = self.client.train(net(), loader, epochs=2, data_passes=3, holdout_fraction=0.2, loss="cross_entropy").watch()
+            self.client.train(net(), torch.utils.data.TensorDataset(x, target), max_steps=1, **options)
+        self.assertEqual(job.progress.total_steps, 2 * 6)
+        chunks, fraction = readings.several(loader, 3, 0.2)
+        rows = numpy.concatenate([chunk["x"] for chunk in chunks])
+        # Three readings of the 16 examples to train on, all different, and one of the 4 that are held out.
+        self.assertEqual(rows.astype(int)[:, 0].tolist(), [*range(16)] * 3 + [16, 17, 18, 19])
+        self.assertEqual(round(fraction * len(rows)), 4)
+        self.assertEqual(len(numpy.unique(rows[:48, 0])), 48)
+        for data, kind in (((x, target), "tuple"), (torch.utils.data.DataLoader([(x, target)], None), "DataLoader")):
+            with self.assertRaisesRegex(genesis.InvalidArgumentError, f"data_passes is 2 and data is a {kind}, which is read once"):
+                self.client.train(net(), data, epochs=1, data_passes=2, **options)
 
     def test_a_module_that_takes_batches_of_one_size(self):
         class Pairs(nn.Module):

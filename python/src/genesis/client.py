@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import numbers
 import pathlib
 import tempfile
 import uuid
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
-from genesis import transfer
+from genesis import readings, transfer
 from genesis.checkpoints import Checkpoint
 from genesis.connection import Connection, FilePath
 from genesis.data import is_loader
 from genesis.errors import AlreadyExistsError, InvalidArgumentError
 from genesis.events import Event, fleet_events_of
 from genesis.job import Job
-from genesis.module_job import DEFAULT_BATCH_SIZE, EXPORTED_FOR, NOT_SENT, files_of, only_size, optimizer_of, refuse_given_twice, size_in
+from genesis.module_job import (DEFAULT_BATCH_SIZE, EXPORTED_FOR, NOT_SENT, check_numbers, files_of, only_size, optimizer_of, refuse_given_twice,
+                                size_in)
 from genesis.requests import event_filter, number_of
 from genesis.spec import Spec, merged, spec_of
 from genesis.training.v1 import job_pb2, operations_pb2, training_service_pb2, webhook_pb2
@@ -69,7 +69,7 @@ class Client:
               max_steps: Optional[int] = None, batch_size: Optional[int] = None, learning_rate: Optional[float] = None,
               optimizer: "Optional[torch.optim.Optimizer]" = None, schedule: Optional[Mapping[int, float]] = None,
               precision: str = "FP32", holdout_fraction: Optional[float] = None, seed: int = 0, ranks: int = 1, job_id: str = "",
-              spec: Optional[Mapping[str, Any]] = None, dynamic_batch: bool = True) -> Job:
+              spec: Optional[Mapping[str, Any]] = None, dynamic_batch: bool = True, data_passes: int = 1) -> Job:
         """Exports a module, uploads it with its data, and submits a job that trains it.
 
         Args:
@@ -94,6 +94,8 @@ class Client:
             spec: additional fields of the job file (docs/job_file.md), such as ``{"optimizer": {"kind": "SGD"}}``. A field that is
                 also an argument must not be given twice.
             dynamic_batch: as in ``genesis.export``. Pass ``False`` if the module supports only batches of ``batch_size``.
+            data_passes: number of times that a torch Dataset with random transforms is read. All readings are stored, and an epoch is a pass
+                over each of them. Default: once, with a warning if a second reading gives other values.
 
         Returns:
             The job, which the daemon has accepted and stored.
@@ -107,20 +109,13 @@ class Client:
         """
         if (epochs is None) == (max_steps is None):
             raise InvalidArgumentError(f"epochs is {epochs} and max_steps is {max_steps}; give one of the two")
-        for name, number in (("epochs", epochs), ("max_steps", max_steps), ("batch_size", batch_size), ("ranks", ranks)):
-            if number is not None and (isinstance(number, bool) or not isinstance(number, numbers.Integral) or number < 1):
-                raise InvalidArgumentError(f"{name} is {number!r}; accepted: whole numbers from 1")
-        if learning_rate is not None and not (isinstance(learning_rate, numbers.Real) and learning_rate > 0):
-            raise InvalidArgumentError(f"learning_rate is {learning_rate!r}; accepted: a number above 0")
-        if holdout_fraction is not None and not (isinstance(holdout_fraction, numbers.Real) and 0 < holdout_fraction <= 0.5):
-            raise InvalidArgumentError(f"holdout_fraction is {holdout_fraction!r}; accepted: above 0, at most 0.5")
-        if not isinstance(seed, numbers.Integral) or not 0 <= seed < 1 << 63:
-            raise InvalidArgumentError(f"seed is {seed!r}; accepted: whole numbers from 0")
+        check_numbers({"epochs": epochs, "max_steps": max_steps, "batch_size": batch_size, "ranks": ranks, "data_passes": data_passes},
+                      learning_rate, holdout_fraction, seed)
         if spec is not None and not isinstance(spec, Mapping):
             raise InvalidArgumentError(f"spec is a {type(spec).__name__}; accepted: a dict with the names of docs/job_file.md")
         refuse_given_twice(spec or {}, {"training.epochs": True, "training.max_steps": True, "training.batch_size": batch_size,
                                          "optimizer.learning_rate": learning_rate, "training.seed": seed or None,
-                                         "dataset.arrays.holdout_fraction": holdout_fraction,
+                                         "dataset.arrays.holdout_fraction": holdout_fraction if data_passes == 1 else True,
                                          "distributed.ranks": ranks if ranks != 1 else None})
         only = only_size(module, dynamic_batch)
         batch_size = int(batch_size or (data.batch_size if is_loader(data) else None) or size_in(spec) or only or DEFAULT_BATCH_SIZE)
@@ -129,6 +124,10 @@ class Client:
                                        "exported with dynamic_batch=False")
         if str(precision).upper() not in EXPORTED_FOR:
             raise InvalidArgumentError(f"precision is {precision!r}; accepted: {', '.join(EXPORTED_FOR)}")
+        if data_passes > 1:
+            data, holdout_fraction = readings.several(data, data_passes, holdout_fraction)
+        else:
+            readings.warn_if_random(data)
         updated = optimizer_of(module, optimizer, schedule, learning_rate)
         built: Dict[str, Any] = {
             "model": {"exported": {"path": f"{NOT_SENT}.pt2"}},

@@ -64,6 +64,11 @@ def _arrays(fields: Mapping[str, Any], place: str) -> "Arrays":
     return _as_float32(arrays)
 
 
+def example_of(value: Any, number: int) -> "Arrays":
+    """Returns the fields of example ``number`` of a Dataset as arrays."""
+    return _arrays(_fields(value), f"example {number}")
+
+
 def _named(values: Sequence[Any]) -> Dict[str, Any]:
     """Names the fields of a tuple. If there are several, the last one is the target."""
     if len(values) == 1:
@@ -157,7 +162,7 @@ def _in_chunks(examples: Iterable[Any]) -> "Iterator[Arrays]":
     while True:
         part = []
         for number, example in enumerate(itertools.islice(examples, CHUNK_EXAMPLES), count):
-            part.append(_arrays(_fields(example), f"example {number}"))
+            part.append(example_of(example, number))
             first.compare(part[-1], f"example {number}")
         if not part:
             return

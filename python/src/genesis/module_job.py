@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import pathlib
 from typing import Any, Dict, Mapping, Optional
 
@@ -18,6 +19,19 @@ NOT_SENT = "genesis-not-sent-yet"
 _ALL = ("FP32", "MIXED_BF16", "MIXED_FP16")
 EXPORTED_FOR = {"FP32": ("FP32",), "MIXED_BF16": ("FP32", "MIXED_BF16"), "MIXED_FP16": _ALL, "BF16": ("FP32", "MIXED_BF16", "BF16"),
                 "FP16": ("FP32", "MIXED_BF16", "FP16"), "AUTO": _ALL}
+
+
+def check_numbers(counts: Mapping[str, Any], learning_rate: Any, holdout_fraction: Any, seed: Any) -> None:
+    """Raises InvalidArgumentError if a number of the caller is out of range. ``counts`` are whole numbers from 1 by name; None if omitted."""
+    for name, number in counts.items():
+        if number is not None and (isinstance(number, bool) or not isinstance(number, numbers.Integral) or number < 1):
+            raise InvalidArgumentError(f"{name} is {number!r}; accepted: whole numbers from 1")
+    if learning_rate is not None and not (isinstance(learning_rate, numbers.Real) and learning_rate > 0):
+        raise InvalidArgumentError(f"learning_rate is {learning_rate!r}; accepted: a number above 0")
+    if holdout_fraction is not None and not (isinstance(holdout_fraction, numbers.Real) and 0 < holdout_fraction <= 0.5):
+        raise InvalidArgumentError(f"holdout_fraction is {holdout_fraction!r}; accepted: above 0, at most 0.5")
+    if not isinstance(seed, numbers.Integral) or not 0 <= seed < 1 << 63:
+        raise InvalidArgumentError(f"seed is {seed!r}; accepted: whole numbers from 0")
 
 
 def refuse_given_twice(spec: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:

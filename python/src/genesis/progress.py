@@ -16,7 +16,7 @@ def _in_notebook() -> bool:
 
 
 class Line:
-    """What the client is doing before a job starts: a line of stderr that each text replaces if it is a terminal, otherwise a record of the
+    """The work of the client before a job starts, said on stderr: one line of a terminal, which each text replaces; otherwise a record of the
     logger ``genesis`` for each text."""
 
     def __init__(self, name: str) -> None:

@@ -81,5 +81,5 @@ def pack(name: str, program: ExportedProgram) -> Records:
     with mock.patch.object(serialize, "canonicalize", lambda program, constants=None: program):
         package_pt2(packed, exported_programs={name: program})
     with zipfile.ZipFile(packed) as archive:
-        # Those of sample inputs are pickles, which the trainer does not read.
+        # Records of sample inputs are pickles, which the trainer does not read.
         return {record.split("/", 1)[1]: archive.read(record) for record in archive.namelist() if "/sample_inputs/" not in record}
