@@ -12,6 +12,7 @@ from genesis.aio import AsyncClient, AsyncJob
 from genesis.checkpoints import Checkpoint, load_checkpoint
 from genesis.client import Client
 from genesis.converters import from_images, from_parquet, from_text, from_tokens
+from genesis.dashboard import open as open
 from genesis.data import Chunks
 from genesis.errors import (AbortedError, AlreadyExistsError, CancelledError, DataLossError, ExportError, FailedPreconditionError,
                             GenesisError, InvalidArgumentError, JobFailedError, NotFoundError, OutOfRangeError, PermissionDeniedError,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from genesis.exporting import export
 
 __version__ = "0.1.0"
+# Without `open`, because `from genesis import *` would replace Python's own.
 __all__ = ["AbortedError", "AlreadyExistsError", "Appender", "AsyncClient", "AsyncJob", "CancelledError", "Checkpoint", "Chunks", "Client",
            "DataLossError", "Event", "ExportError", "FailedPreconditionError", "GenesisError", "InvalidArgumentError", "Job",
            "JobFailedError", "NotFoundError", "OutOfRangeError", "PermissionDeniedError", "ResourceExhaustedError", "UnauthenticatedError",

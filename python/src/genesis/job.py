@@ -14,6 +14,15 @@ from genesis.transfer import download_artifact
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
+
+
+def _charts() -> Any:
+    try:
+        import genesis.chart as chart
+    except ImportError as error:
+        raise ImportError(f"a chart needs matplotlib: {error}; install it with: pip install matplotlib") from None
+    return chart
 
 
 def _history_row(row: Any) -> Dict[str, Any]:
@@ -83,11 +92,12 @@ class Job:
             self.message = response.job
             yield from events_of(response)
 
-    def watch(self, *, progress: Optional[bool] = None, timeout: float = 600.0) -> "Job":
+    def watch(self, *, progress: Optional[bool] = None, chart: bool = False, timeout: float = 600.0) -> "Job":
         """Waits until the job ends. Shows a progress bar if tqdm is installed, otherwise a line for each tenth of the steps.
 
         Args:
             progress: whether to show progress. Default: only in a terminal or a notebook.
+            chart: shows ``plot()`` in a notebook instead, redrawn at most once a second.
             timeout: as in ``events``.
 
         Returns:
@@ -95,10 +105,18 @@ class Job:
 
         Raises:
             JobFailedError: the job failed or was cancelled.
+            FailedPreconditionError: ``chart`` outside of a notebook.
+            ImportError: ``chart`` without matplotlib.
             UnavailableError: the daemon was unavailable for longer than the timeout.
         """
-        from genesis.progress import Bar
+        from genesis.progress import Bar, in_notebook
 
+        if chart:
+            if not in_notebook():
+                raise FailedPreconditionError("chart=True redraws a chart in a notebook, and this is none; job.watch() shows a bar, job.plot() "
+                                              "returns the chart so far")
+            _charts().follow(self, timeout)
+            return self.check()
         with Bar(self.id, progress) as bar:
             for event in self.events(cursor=-1, timeout=timeout):
                 bar.show(event)
@@ -264,6 +282,18 @@ class Job:
         import pandas
 
         return pandas.DataFrame(self.curves(metrics, from_step, to_step, points))
+
+    def plot(self) -> "Figure":
+        """Draws the job so far: loss, raw and smoothed, held-out loss, precision changes and restarts; below it the loss scale, if it
+        was other than 1, and the throughput.
+
+        Returns:
+            A figure of matplotlib, which a notebook shows and ``savefig`` writes.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+        """
+        return _charts().chart_of(self.refresh())
 
     def __repr__(self) -> str:
         return f"Job(id={self.id!r}, state={self.state!r}, step={self.progress.step})"

@@ -10,7 +10,8 @@ from typing import Any, Optional
 from genesis.events import Event
 
 
-def _in_notebook() -> bool:
+def in_notebook() -> bool:
+    """Returns whether a notebook runs this code, without importing IPython."""
     shell = sys.modules.get("IPython")
     return shell is not None and getattr(shell.get_ipython(), "kernel", None) is not None
 
@@ -48,7 +49,7 @@ class Bar:
 
     def __init__(self, name: str, shown: Optional[bool]) -> None:
         self._name = name
-        self._shown = sys.stderr.isatty() or _in_notebook() if shown is None else shown
+        self._shown = sys.stderr.isatty() or in_notebook() if shown is None else shown
         self._bar: Any = None
         self._tenth = -1
 

@@ -47,10 +47,10 @@ def warn_if_random(data: Any) -> None:
 def several(data: Any, passes: int, holdout_fraction: Any) -> Tuple[Chunks, float]:
     """Returns several readings of a torch Dataset as one dataset, and the fraction of it that is held out.
 
-    The held-out examples are stored once, from the last reading, because the job would train on them in the other ones.
+    The held-out examples are stored once, from the last reading, so that the job does not train on them.
 
     Raises:
-        InvalidArgumentError: the data is no torch Dataset of examples.
+        InvalidArgumentError: the data is not a torch Dataset of examples.
     """
     if not _is_dataset(data):
         raise InvalidArgumentError(f"data_passes is {passes} and data is a {type(data).__name__}, which is read once; accepted: a torch Dataset with "
