@@ -1,0 +1,282 @@
+"""Follows the jobs of a daemon for one tool."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+import threading
+import time as clock
+from typing import Any, Dict, List, Optional, Tuple, Type
+
+from genesis.client import Client
+from genesis.errors import NotFoundError, OutOfRangeError
+from genesis.events import Event, fleet_events_of, is_final
+from genesis.forward.positions import Position, Positions, Progress
+from genesis.forward.run import Refused, Row, Run, text_of
+from genesis.training.v1 import job_pb2
+
+# Most steps of one call of GetCurves.
+_PAGE = 10000
+# A running job is read at most so often.
+_READ_SECONDS = 5.0
+# Pauses between attempts to reach a tool or the daemon.
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+# A value that is not finite is NaN for these. For the others NaN means that the step has none.
+_ALWAYS = ("loss", "grad_norm")
+
+
+@dataclasses.dataclass
+class Counts:
+    """What a follower did. Steps that were trained again count again."""
+
+    steps: int = 0
+    events: int = 0
+    failures: int = 0
+    dropped: int = 0
+
+
+class Follower(threading.Thread):
+    """A thread that reads events and metrics from the daemon and sends them to one tool, at the speed of the tool.
+
+    If anything fails it drops its runs, waits, and continues from what was saved, as after a restart of the process.
+
+    Args:
+        tool: name of the tool for messages and for the file of positions.
+        run: class of its runs.
+        target: their target.
+        client: connection to the daemon, which ``stop`` closes.
+        wanted: filter of the jobs, the message ``EventFilter``.
+    """
+
+    def __init__(self, tool: str, run: Type[Run], target: str, client: Client, wanted: Any, positions: Positions) -> None:
+        super().__init__(name=tool, daemon=True)
+        self.counts = Counts()
+        self._tool, self._run, self._target, self._positions = tool, run, target, positions
+        self._client, self._wanted = client, wanted
+        self._stopping = threading.Event()
+        self._runs: Dict[str, Optional[Run]] = {}  # None for a run that the tool refuses.
+        self._read: Dict[str, float] = {}
+        self._progress = Progress()
+        self._failing = False
+        self._skips = False
+
+    def stop(self) -> None:
+        """Makes the thread end after what it sends now."""
+        self._stopping.set()
+        self._client.close()
+
+    def run(self) -> None:
+        pause = _FIRST_PAUSE
+        while not self._stopping.is_set():
+            self._progress = self._positions.of(self._tool)
+            sent = self.counts.events + self.counts.steps
+            try:
+                self._follow()
+            except OutOfRangeError as error:
+                self._drop(f"events are no longer kept by the daemon ({error})")
+                self._skips = True
+            except Exception as error:  # Of any package of a tool.
+                if not self._stopping.is_set():
+                    self._failed(error)
+            self._leave()
+            pause = _FIRST_PAUSE if self.counts.events + self.counts.steps > sent else min(2 * pause, _LONGEST_PAUSE)
+            self._stopping.wait(pause)
+
+    def _say(self, text: str) -> None:
+        print(f"{self._tool}: {text}", file=sys.stderr, flush=True)
+
+    def _failed(self, error: Exception) -> None:
+        self.counts.failures += 1
+        if not self._failing:
+            self._say(f"waiting, because of {type(error).__name__}: {error}")
+        self._failing = True
+
+    def _drop(self, why: str) -> None:
+        self.counts.dropped += 1
+        self._say(f"not sent: {why}")
+
+    def _leave(self) -> None:
+        for run in self._runs.values():
+            try:
+                if run is not None:
+                    run.close()
+            except Exception:
+                pass  # It failed before, or its tool cannot be reached.
+        self._runs.clear()
+        self._read.clear()
+
+    def _follow(self) -> None:
+        if self._skips:
+            self._end_missed()
+        for response in self._client.connection.watch("WatchJobs", self._progress.cursor, math.inf, filter=self._wanted, skip_dropped=self._skips):
+            for event in fleet_events_of(response) if response is not None else ():
+                if self._stopping.is_set():
+                    return
+                self._take(event)
+            if response is not None and response.cursor > self._progress.cursor:
+                self._save(response.cursor)
+                self._skips = False
+
+    def _save(self, cursor: int) -> None:
+        self._progress.cursor = cursor
+        self._positions.save(self._tool, self._progress)
+        if self._failing:
+            self._say("sending again")
+            self._failing = False
+
+    def _job(self, job_id: str) -> job_pb2.Job:
+        return self._client.connection.call("GetJob", job_id=job_id).job
+
+    def _run_of(self, job: job_pb2.Job) -> Optional[Run]:
+        """Returns the run of a job; None if the tool refuses it."""
+        if job.id not in self._runs:
+            position = self._progress.jobs.setdefault(job.id, Position())
+            try:
+                run = self._runs[job.id] = self._run(self._target, job, position.step)
+                if run.step > position.step:
+                    position.step, position.time = run.step, 0.0
+            except Refused as error:
+                self._runs[job.id] = None
+                self._drop(f"job {job.id}: {error}")
+        return self._runs[job.id]
+
+    def _take(self, event: Event) -> None:
+        job_id = event.job.id
+        known = job_id in self._progress.jobs
+        try:
+            if event.kind == "update":
+                if known and clock.monotonic() > self._read.get(job_id, -math.inf) + _READ_SECONDS:
+                    self._send_steps(self._run_of(self._job(job_id)), job_id)
+                return
+            if event.kind == "deleted":
+                self._forget_deleted(event.job)
+            elif event.kind != "checkpoint_written" and (known or event.kind == "state_changed" or not is_final(event.job)):
+                job = self._job(job_id)
+                job.state = event.job.state  # That of now may be later.
+                self._send(job, event)
+                self.counts.events += 1
+        except NotFoundError:
+            self._forget_deleted(event.job)
+        except Refused as error:
+            self._drop(f"{event.kind} of job {job_id}: {error}")
+        if event.kind == "state_changed" and is_final(event.job):
+            self._forget(job_id)
+        self._save(event.sequence)
+
+    def _send(self, job: job_pb2.Job, event: Event) -> None:
+        """Sends an event, after the steps before it."""
+        run = self._run_of(job)
+        time = event.time.timestamp() if event.time else 0.0
+        self._send_steps(run, job.id, math.inf if is_final(job) else time)
+        if run is None:
+            return
+        position = self._progress.jobs[job.id]
+        if event.kind == "evaluated":
+            if event.value.step > position.evaluated or run.replaces:
+                metrics = {f"eval/{name}": value for name, value in event.value.metrics.items()}
+                run.evaluated(Row(event.value.step, time, {"eval/loss": event.value.loss, **metrics}))
+                position.evaluated = event.value.step
+            return
+        if event.kind == "state_changed" and event.state == "STARTING":
+            run.attempt(position.step + 1, time)
+        run.note(job, text_of(event.kind, event.value), position.step, time)
+        if event.kind == "state_changed":
+            run.state(job)
+
+    def _forget(self, job_id: str) -> None:
+        for each in (self._progress.jobs, self._runs, self._read):
+            each.pop(job_id, None)
+
+    def _forget_deleted(self, job: job_pb2.Job) -> None:
+        """Ends the run of a deleted job, whose specification and metrics the daemon does not have any more."""
+        if job.id in self._progress.jobs:
+            self._drop(f"the end of job {job.id}, which was deleted")
+            run = self._runs.get(job.id)
+            if run is not None:
+                run.state(job)
+        self._forget(job.id)
+
+    def _end_missed(self) -> None:
+        """Ends the runs of jobs whose end was among the events that the daemon does not keep any more."""
+        for job_id in list(self._progress.jobs):
+            try:
+                job = self._job(job_id)
+            except NotFoundError:
+                self._forget_deleted(job_pb2.Job(id=job_id, state=job_pb2.JOB_STATE_CANCELLED))
+                continue
+            if is_final(job):
+                run = self._run_of(job)
+                self._send_steps(run, job_id)
+                if run is not None:
+                    run.state(job)
+                self._forget(job_id)
+
+    def _curves(self, job_id: str, first: int, last: int, *metrics: str) -> Any:
+        return self._client.connection.call("GetCurves", job_id=job_id, from_step=first, to_step=last, points=_PAGE, metrics=metrics)
+
+    def _send_steps(self, run: Optional[Run], job_id: str, until: float = math.inf) -> None:
+        """Sends the steps after the newest one that was sent, up to those that ended at a time."""
+        position = self._progress.jobs[job_id]
+        self._read[job_id] = clock.monotonic()
+        first = max(position.step, 1)
+        while run is not None:
+            found = self._curves(job_id, first, first + _PAGE - 1)
+            if _trained_again(found, position):
+                step, time = self._newest_kept(job_id, position, found.last_step)
+                if run.replaces:
+                    position.step, position.time = step, time
+                    run.attempt(step + 1, time)
+                    first = max(step, 1)
+                    continue
+            rows = [row for row in _rows(found, position.step) if row.time <= until]
+            if rows:
+                try:
+                    run.log(rows)
+                    self.counts.steps += len(rows)
+                except Refused as error:
+                    self._drop(f"steps {rows[0].step} to {rows[-1].step} of job {job_id}: {error}")
+                position.step, position.time = rows[-1].step, rows[-1].time
+                self._save(self._progress.cursor)
+            first += _PAGE
+            if first > found.last_step or (found.times and found.times[-1] > until):
+                return
+
+    def _newest_kept(self, job_id: str, position: Position, last: int) -> Tuple[int, float]:
+        """Returns the newest step that was sent and not trained again since, and its time."""
+        last = min(position.step, last)
+        while last > 0:
+            found = self._curves(job_id, max(last - _PAGE + 1, 1), last, "loss")
+            for step, time in zip(reversed(found.last_steps), reversed(found.times)):
+                if step <= position.step and time <= position.time:
+                    return step, time
+            last -= _PAGE
+        return 0, 0.0
+
+
+def _trained_again(found: Any, position: Position) -> bool:
+    """Returns whether the newest step that was sent was trained again, or will be."""
+    if 0 < found.last_step < position.step:
+        return True
+    for step, time in zip(found.last_steps, found.times):
+        if step == position.step:
+            again = 0 < position.time < time
+            position.time = position.time if again and position.time else time
+            return again
+    return False
+
+
+def _rows(found: Any, after: int) -> List[Row]:
+    """Returns the points after a step. A point that stands for several steps is their mean, at the last of them."""
+    rows = []
+    for i, step in enumerate(found.last_steps):
+        if step <= after:
+            continue
+        values = {f"train/{curve.metric}": curve.mean[i] for curve in found.curves
+                  if curve.metric in _ALWAYS or not math.isnan(curve.mean[i])}
+        if not found.reduced_precision[i]:
+            values.pop("train/loss_scale", None)
+        if found.counts[i] > 1:
+            values["train/steps_per_point"] = found.counts[i]
+        rows.append(Row(step, found.times[i], values))
+    return rows

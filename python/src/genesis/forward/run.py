@@ -1,0 +1,162 @@
+"""The interface of a tool: one job as a run of the tool."""
+
+from __future__ import annotations
+
+import abc
+import importlib
+import re
+from typing import Any, Dict, List, NamedTuple, Tuple
+
+from google.protobuf import json_format
+
+from genesis.errors import InvalidArgumentError
+from genesis.events import state_name
+from genesis.training.v1 import job_pb2, precision_pb2
+
+#: Control characters other than tab and newline, which no tool shows and some refuse.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class Refused(Exception):
+    """The tool refuses what was sent and would refuse it again. The message says what is not in the tool now."""
+
+
+class Row(NamedTuple):
+    """Metrics after one step."""
+
+    step: int
+    #: Unix seconds.
+    time: float
+    #: Values by name, such as ``train/loss``. NaN if the value was not finite.
+    values: Dict[str, float]
+
+
+class Run(abc.ABC):
+    """A job in a tool.
+
+    One thread uses it. A method returns when the tool has what was sent, so that it stays if this process is killed. A method that raises
+    ends the run: another one is created, after the newest step that was saved. The constructor continues the run of the same job if the
+    tool has one.
+
+    Args:
+        target: what follows the name of the tool on the command line.
+        job: the job.
+        step: newest step that was sent; 0 for none.
+    """
+
+    #: Name of the Python module that the tool needs, which pip installs by the same name; empty for none.
+    needs = ""
+    #: Whether steps that are sent again replace the earlier ones after ``attempt``.
+    replaces = False
+
+    @classmethod
+    def check(cls, target: str) -> None:
+        """Raises InvalidArgumentError if the target is not usable."""
+        if not target:
+            raise InvalidArgumentError("--to names no target; accepted: tensorboard:FOLDER, mlflow:URL, wandb:PROJECT, trackio:PROJECT")
+        if cls.needs:
+            try:
+                importlib.import_module(cls.needs)
+            except ImportError as error:
+                raise InvalidArgumentError(f"the Python package {cls.needs} is not usable ({error}); pip install {cls.needs}") from None
+
+    @abc.abstractmethod
+    def __init__(self, target: str, job: job_pb2.Job, step: int) -> None:
+        #: Newest step that the tool has. Later than ``step`` if the tool has more than was saved.
+        self.step = step
+
+    def attempt(self, step: int, time: float) -> None:
+        """Tells the tool that steps from ``step`` on are trained by another attempt."""
+
+    @abc.abstractmethod
+    def log(self, rows: List[Row]) -> None:
+        """Sends metrics of steps, in the order of the steps."""
+
+    @abc.abstractmethod
+    def evaluated(self, row: Row) -> None:
+        """Sends the metrics of an evaluation, which may be of an earlier step than those sent already."""
+
+    @abc.abstractmethod
+    def note(self, job: job_pb2.Job, text: str, step: int, time: float) -> None:
+        """Sends the text of an event, such as a fallback."""
+
+    @abc.abstractmethod
+    def state(self, job: job_pb2.Job) -> None:
+        """Sends the state of the job. The run is not used after a final one."""
+
+    def close(self) -> None:
+        """Leaves the run, whose job goes on."""
+
+
+def unique_name(job: job_pb2.Job) -> str:
+    """Returns a name that another job with the same ID, of another daemon or after a deletion, does not have."""
+    return f"{job.id}-{job.create_time.ToDatetime():%Y%m%d-%H%M%S}"
+
+
+def cleaned(text: str) -> str:
+    """Returns the text without control characters."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def quoted(text: str) -> str:
+    """Returns the text as a block of Markdown in which nothing has a meaning."""
+    return "\n".join("    " + line for line in cleaned(text).splitlines())
+
+
+def spec_of(job: job_pb2.Job) -> Dict[str, Any]:
+    """Returns the specification of a job as a dict with the names of a job file."""
+    return json_format.MessageToDict(job.spec, preserving_proto_field_name=True)
+
+
+def flattened(spec: Dict[str, Any], prefix: str = "") -> List[Tuple[str, str]]:
+    """Returns the fields of a specification as names and texts: ``optimizer.learning_rate``, ``0.001``."""
+    found = []
+    for name, value in spec.items():
+        if isinstance(value, dict) and value:
+            found += flattened(value, f"{prefix}{name}.")
+        else:
+            found.append((prefix + name, cleaned(str(value))))
+    return found
+
+
+def mode_name(mode: int) -> str:
+    """Returns the name of a precision mode, such as ``MIXED_BF16``."""
+    return precision_pb2.PrecisionMode.Name(mode)[len("PRECISION_MODE_"):]
+
+
+def summary(job: job_pb2.Job) -> Dict[str, str]:
+    """Returns what a tool shows beside a run."""
+    found = {"genesis.job_id": job.id, "genesis.owner": cleaned(job.owner), "genesis.state": state_name(job),
+             "genesis.state_reason": cleaned(job.state_reason), "genesis.restarts": str(job.restarts)}
+    if job.HasField("precision"):
+        found.update({"genesis.precision": mode_name(job.precision.mode), "genesis.precision_reason": cleaned(job.precision.reason),
+                      "genesis.device": cleaned(job.precision.device)})
+    found.update({f"genesis.label.{key}": cleaned(value) for key, value in job.labels.items()})
+    return found
+
+
+def story(job: job_pb2.Job) -> str:
+    """Returns the changes of precision and the incidents of a job as lines, oldest first, and why it is in its state."""
+    lines = [(change.time.ToDatetime(), _changed(change)) for change in job.precision_changes]
+    lines += [(incident.time.ToDatetime(), f"step {incident.step}: {incident.message}") for incident in job.incidents]
+    lines.sort(key=lambda line: line[0])
+    return quoted("\n".join([f"{time:%Y-%m-%d %H:%M:%S} {text}" for time, text in lines] +
+                            [f"{job.restarts} restarts", f"{state_name(job)}: {job.state_reason}"]))
+
+
+def _changed(change: precision_pb2.PrecisionChange) -> str:
+    return (f"step {change.step}: {mode_name(getattr(change, 'from'))} to {mode_name(change.to)}, "
+            f"continued after step {change.resumed_step}: {change.reason}")
+
+
+def text_of(kind: str, value: Any) -> str:
+    """Returns the text of an event; empty for those that a run does not note."""
+    if kind == "state_changed":
+        return f"{job_pb2.JobState.Name(value.to)[len('JOB_STATE_'):]}: {value.reason}"
+    if kind == "precision_changed":
+        return _changed(value)
+    if kind == "incident":
+        return f"step {value.step}: {value.message}"
+    if kind == "rank_changed":
+        return f"rank {value.rank} on {value.host}: {value.reason}"
+    return value if kind == "updated" else ""
