@@ -7,13 +7,13 @@ import math
 import sys
 import threading
 import time as clock
-from typing import Any, Dict, List, Optional, Tuple, Type
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Type
 
 from genesis.client import Client
 from genesis.errors import NotFoundError, OutOfRangeError
 from genesis.events import Event, fleet_events_of, is_final
 from genesis.forward.positions import Position, Positions, Progress
-from genesis.forward.run import Refused, Row, Run, text_of
+from genesis.forward.run import NOTED, Refused, Row, Run, text_of
 from genesis.training.v1 import job_pb2
 
 # Most steps of one call of GetCurves.
@@ -22,6 +22,8 @@ _PAGE = 10000
 _READ_SECONDS = 5.0
 # Pauses between attempts to reach a tool or the daemon.
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+# Newest events of a job that a tool shows.
+_STORY_LINES = 200
 # A value that is not finite is NaN for these. For the others NaN means that the step has none.
 _ALWAYS = ("loss", "grad_norm")
 
@@ -134,8 +136,8 @@ class Follower(threading.Thread):
             position = self._progress.jobs.setdefault(job.id, Position())
             try:
                 run = self._runs[job.id] = self._run(self._target, job, position.step)
-                if run.step > position.step:
-                    position.step, position.time = run.step, 0.0
+                if run.step != position.step:
+                    self._progress.jobs[job.id] = self._position_after(job.id, run.step)
             except Refused as error:
                 self._runs[job.id] = None
                 self._drop(f"job {job.id}: {error}")
@@ -167,22 +169,38 @@ class Follower(threading.Thread):
     def _send(self, job: job_pb2.Job, event: Event) -> None:
         """Sends an event, after the steps before it."""
         run = self._run_of(job)
-        time = event.time.timestamp() if event.time else 0.0
-        self._send_steps(run, job.id, math.inf if is_final(job) else time)
-        if run is None:
-            return
-        position = self._progress.jobs[job.id]
+        position, time = self._progress.jobs[job.id], _seconds(event)
         if event.kind == "evaluated":
-            if event.value.step > position.evaluated or run.replaces:
-                metrics = {f"eval/{name}": value for name, value in event.value.metrics.items()}
-                run.evaluated(Row(event.value.step, time, {"eval/loss": event.value.loss, **metrics}))
-                position.evaluated = event.value.step
+            position.evaluations.append(_evaluation(event))
+        self._send_steps(run, job.id, *((math.inf, True) if is_final(job) else (time, False)))
+        if run is None or event.kind == "evaluated":
             return
         if event.kind == "state_changed" and event.state == "STARTING":
             run.attempt(position.step + 1, time)
-        run.note(job, text_of(event.kind, event.value), position.step, time)
+        run.note(job, text_of(event), self._story(job.id, event.sequence), position.step)
         if event.kind == "state_changed":
             run.state(job)
+
+    def _events(self, job_id: str, kinds: Sequence[str], last: int) -> Iterator[Event]:
+        """Yields the events of a job up to the one with a sequence number."""
+        cursor = 0
+        while cursor < last:
+            events, cursor = self._client.events_page(cursor, job_id=job_id, kinds=kinds)
+            yield from (event for event in events if event.sequence <= last)
+            if not events:
+                return
+
+    def _story(self, job_id: str, last: int) -> str:
+        """Returns the texts of the events of a job up to one of them, a line for each."""
+        lines = [f"{event.time:%Y-%m-%d %H:%M:%S} {text_of(event)}" for event in self._events(job_id, NOTED, last)]
+        return "\n".join(lines[-_STORY_LINES:])
+
+    def _position_after(self, job_id: str, step: int) -> Position:
+        """Returns the position of a tool that has the steps up to one, and the evaluations between them."""
+        times = self._curves(job_id, step, step, "loss").times if step else ()
+        time = times[-1] if times else 0.0
+        rows = [_evaluation(event) for event in self._events(job_id, ["evaluated"], self._progress.cursor)]
+        return Position(step, time, max((row.step for row in rows if row.time <= time), default=0), [row for row in rows if row.time > time])
 
     def _forget(self, job_id: str) -> None:
         for each in (self._progress.jobs, self._runs, self._read):
@@ -207,7 +225,7 @@ class Follower(threading.Thread):
                 continue
             if is_final(job):
                 run = self._run_of(job)
-                self._send_steps(run, job_id)
+                self._send_steps(run, job_id, ended=True)
                 if run is not None:
                     run.state(job)
                 self._forget(job_id)
@@ -215,43 +233,81 @@ class Follower(threading.Thread):
     def _curves(self, job_id: str, first: int, last: int, *metrics: str) -> Any:
         return self._client.connection.call("GetCurves", job_id=job_id, from_step=first, to_step=last, points=_PAGE, metrics=metrics)
 
-    def _send_steps(self, run: Optional[Run], job_id: str, until: float = math.inf) -> None:
-        """Sends the steps after the newest one that was sent, up to those that ended at a time."""
+    def _send_steps(self, run: Optional[Run], job_id: str, until: float = math.inf, ended: bool = False) -> None:
+        """Sends the steps after the newest one that was sent, up to those that were over at a time, and if the job ended also its last
+        evaluations."""
         position = self._progress.jobs[job_id]
         self._read[job_id] = clock.monotonic()
         first = max(position.step, 1)
         while run is not None:
             found = self._curves(job_id, first, first + _PAGE - 1)
             if _trained_again(found, position):
-                step, time = self._newest_kept(job_id, position, found.last_step)
+                step, time, since = self._newest_kept(job_id, position, found.last_step)
                 if run.replaces:
                     position.step, position.time = step, time
+                    position.evaluated = min(position.evaluated, step)
+                    position.evaluations = [each for each in position.evaluations if each.step <= step or each.time > since]
                     run.attempt(step + 1, time)
                     first = max(step, 1)
                     continue
-            rows = [row for row in _rows(found, position.step) if row.time <= until]
-            if rows:
-                try:
-                    run.log(rows)
-                    self.counts.steps += len(rows)
-                except Refused as error:
-                    self._drop(f"steps {rows[0].step} to {rows[-1].step} of job {job_id}: {error}")
-                position.step, position.time = rows[-1].step, rows[-1].time
-                self._save(self._progress.cursor)
+            self._log(run, job_id, [row for row in _rows(found, position.step) if row.time <= until])
             first += _PAGE
             if first > found.last_step or (found.times and found.times[-1] > until):
-                return
+                break
+        if run is not None and ended:
+            self._evaluate(run, job_id, math.inf)
 
-    def _newest_kept(self, job_id: str, position: Position, last: int) -> Tuple[int, float]:
-        """Returns the newest step that was sent and not trained again since, and its time."""
-        last = min(position.step, last)
+    def _log(self, run: Run, job_id: str, rows: List[Row]) -> None:
+        """Sends steps, and the evaluations between them. An evaluation waits for a later step, because a run may go back to before it."""
+        position = self._progress.jobs[job_id]
+        times = [each.time for each in position.evaluations if rows and each.time < rows[-1].time]
+        for time in (*times, math.inf):
+            earlier = [row for row in rows if row.time <= time]
+            rows = rows[len(earlier):]
+            if earlier:
+                self._offer(f"steps {earlier[0].step} to {earlier[-1].step} of job {job_id}", run.log, earlier)
+                self.counts.steps += len(earlier)
+                position.step, position.time = earlier[-1].step, earlier[-1].time
+            if rows:
+                self._evaluate(run, job_id, time)
+        self._save(self._progress.cursor)
+
+    def _evaluate(self, run: Run, job_id: str, until: float) -> None:
+        position = self._progress.jobs[job_id]
+        for row in [each for each in position.evaluations if each.time <= until]:
+            position.evaluations.remove(row)
+            if row.step > position.evaluated:
+                self._offer(f"the evaluation after step {row.step} of job {job_id}", run.evaluated, row)
+                position.evaluated = row.step
+
+    def _offer(self, what: str, send: Callable[[Any], None], sent: Any) -> None:
+        """Sends something, or drops it if the tool refuses it."""
+        try:
+            send(sent)
+        except Refused as error:
+            self._drop(f"{what}: {error}")
+
+    def _newest_kept(self, job_id: str, position: Position, last: int) -> Tuple[int, float, float]:
+        """Returns the newest step that was sent and not trained again since, its time, and when the training again began."""
+        last, since = min(position.step, last), math.inf
         while last > 0:
             found = self._curves(job_id, max(last - _PAGE + 1, 1), last, "loss")
             for step, time in zip(reversed(found.last_steps), reversed(found.times)):
                 if step <= position.step and time <= position.time:
-                    return step, time
+                    return step, time, since
+                since = min(since, time)
             last -= _PAGE
-        return 0, 0.0
+        return 0, 0.0, since
+
+
+def _seconds(event: Event) -> float:
+    """Returns the time of a numbered event as Unix seconds."""
+    return event.time.timestamp() if event.time else 0.0
+
+
+def _evaluation(event: Event) -> Row:
+    metrics = {f"eval/{name}": value for name, value in event.value.metrics.items()}
+    return Row(event.value.step, _seconds(event), {"eval/loss": event.value.loss, **metrics})
 
 
 def _trained_again(found: Any, position: Position) -> bool:

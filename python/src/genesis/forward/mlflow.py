@@ -13,12 +13,14 @@ from typing import Any, Dict, List
 
 from genesis.errors import InvalidArgumentError
 from genesis.events import is_final, state_name
-from genesis.forward.run import Refused, Row, Run, flattened, spec_of, story, summary
+from genesis.forward.run import Refused, Row, Run, flattened, quoted, spec_of, summary
 from genesis.training.v1 import job_pb2
 
 # Limits of MLflow's REST API.
 _METRICS, _PARAMS, _TAGS = 1000, 100, 100
 _PARAM_LENGTH, _TAG_LENGTH = 6000, 5000
+# The newest events, before each line is indented.
+_NOTE_LENGTH = 4000
 _TIMEOUT_SECONDS = 30
 # What a repetition cannot mend.
 _REFUSED = (400, 413)
@@ -50,6 +52,7 @@ class MlflowRun(Run):
         if runs:
             self._run_id = runs[0]["info"]["run_id"]
             return
+        self.step = 0
         tags = {**identity, "mlflow.user": summary(job)["genesis.owner"]}
         run = self._call("runs/create", experiment_id=experiment, run_name=job.id, start_time=job.create_time.ToMilliseconds(),
                          tags=[{"key": key, "value": value} for key, value in tags.items()])["run"]
@@ -87,8 +90,8 @@ class MlflowRun(Run):
     def evaluated(self, row: Row) -> None:
         self.log([row])
 
-    def note(self, job: job_pb2.Job, text: str, step: int, time: float) -> None:
-        tags = {**summary(job), "mlflow.note.content": story(job)}
+    def note(self, job: job_pb2.Job, text: str, story: str, step: int) -> None:
+        tags = {**summary(job), "mlflow.note.content": quoted(story[-_NOTE_LENGTH:])}
         entries = [{"key": key, "value": value[:_TAG_LENGTH]} for key, value in tags.items()]
         self._call("runs/log-batch", run_id=self._run_id, tags=entries[:_TAGS])
 

@@ -9,10 +9,11 @@ import json
 import os
 import pathlib
 import threading
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 from genesis.connection import FilePath
 from genesis.errors import InvalidArgumentError
+from genesis.forward.run import Row
 
 
 @dataclasses.dataclass
@@ -23,8 +24,10 @@ class Position:
     step: int = 0
     #: Time of that step. Unix seconds. A step that was trained again has a later one.
     time: float = 0.0
-    #: Newest step with an evaluation.
+    #: Newest step whose evaluation was sent.
     evaluated: int = 0
+    #: Evaluations that wait for a later step.
+    evaluations: List[Row] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
@@ -35,6 +38,10 @@ class Progress:
     cursor: int = 0
     #: By job ID. Jobs whose end was sent have none.
     jobs: Dict[str, Position] = dataclasses.field(default_factory=dict)
+
+
+def _position(evaluations: List[Any], **fields: Any) -> Position:
+    return Position(evaluations=[Row(*row) for row in evaluations], **fields)
 
 
 class Positions:
@@ -54,7 +61,7 @@ class Positions:
             raise InvalidArgumentError(f"another process has {path}; give each its own --state") from None
         try:
             self._saved: Dict[str, Any] = json.loads(self._path.read_text()) if self._path.exists() else {}
-            self._progress = {tool: Progress(each["cursor"], {job_id: Position(**position) for job_id, position in each["jobs"].items()})
+            self._progress = {tool: Progress(each["cursor"], {job_id: _position(**position) for job_id, position in each["jobs"].items()})
                               for tool, each in self._saved.items()}
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise InvalidArgumentError(f"{path} is not a file of genesis.forward ({error}); give another --state, or remove it to send everything "

@@ -10,11 +10,15 @@ from typing import Any, Dict, List, NamedTuple, Tuple
 from google.protobuf import json_format
 
 from genesis.errors import InvalidArgumentError
-from genesis.events import state_name
+from genesis.events import Event, state_name
 from genesis.training.v1 import job_pb2, precision_pb2
 
 #: Control characters other than tab and newline, which no tool shows and some refuse.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+#: Kinds of events that a tool shows as text.
+NOTED = ("state_changed", "precision_changed", "incident", "updated", "rank_changed")
 
 
 class Refused(Exception):
@@ -62,7 +66,7 @@ class Run(abc.ABC):
 
     @abc.abstractmethod
     def __init__(self, target: str, job: job_pb2.Job, step: int) -> None:
-        #: Newest step that the tool has. Later than ``step`` if the tool has more than was saved.
+        #: Newest step that the tool has: ``step``, unless it knows better. 0 if the run was removed from the tool.
         self.step = step
 
     def attempt(self, step: int, time: float) -> None:
@@ -77,8 +81,8 @@ class Run(abc.ABC):
         """Sends the metrics of an evaluation, which may be of an earlier step than those sent already."""
 
     @abc.abstractmethod
-    def note(self, job: job_pb2.Job, text: str, step: int, time: float) -> None:
-        """Sends the text of an event, such as a fallback."""
+    def note(self, job: job_pb2.Job, text: str, story: str, step: int) -> None:
+        """Sends the text of an event, such as a fallback, or the texts of all events so far, one a line."""
 
     @abc.abstractmethod
     def state(self, job: job_pb2.Job) -> None:
@@ -135,28 +139,14 @@ def summary(job: job_pb2.Job) -> Dict[str, str]:
     return found
 
 
-def story(job: job_pb2.Job) -> str:
-    """Returns the changes of precision and the incidents of a job as lines, oldest first, and why it is in its state."""
-    lines = [(change.time.ToDatetime(), _changed(change)) for change in job.precision_changes]
-    lines += [(incident.time.ToDatetime(), f"step {incident.step}: {incident.message}") for incident in job.incidents]
-    lines.sort(key=lambda line: line[0])
-    return quoted("\n".join([f"{time:%Y-%m-%d %H:%M:%S} {text}" for time, text in lines] +
-                            [f"{job.restarts} restarts", f"{state_name(job)}: {job.state_reason}"]))
-
-
-def _changed(change: precision_pb2.PrecisionChange) -> str:
-    return (f"step {change.step}: {mode_name(getattr(change, 'from'))} to {mode_name(change.to)}, "
-            f"continued after step {change.resumed_step}: {change.reason}")
-
-
-def text_of(kind: str, value: Any) -> str:
-    """Returns the text of an event; empty for those that a run does not note."""
-    if kind == "state_changed":
-        return f"{job_pb2.JobState.Name(value.to)[len('JOB_STATE_'):]}: {value.reason}"
-    if kind == "precision_changed":
-        return _changed(value)
-    if kind == "incident":
+def text_of(event: Event) -> str:
+    """Returns the text of an event of a kind in ``NOTED``."""
+    value = event.value
+    if event.kind == "state_changed":
+        return f"{event.state}: {value.reason}"
+    if event.kind == "precision_changed":
+        return (f"step {value.step}: {mode_name(getattr(value, 'from'))} to {mode_name(value.to)}, continued after step {value.resumed_step}: "
+                f"{value.reason}")
+    if event.kind == "incident":
         return f"step {value.step}: {value.message}"
-    if kind == "rank_changed":
-        return f"rank {value.rank} on {value.host}: {value.reason}"
-    return value if kind == "updated" else ""
+    return f"rank {value.rank} on {value.host}: {value.reason}" if event.kind == "rank_changed" else value

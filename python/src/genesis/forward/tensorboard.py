@@ -27,16 +27,16 @@ class TensorBoardRun(Run):
     def __init__(self, target: str, job: job_pb2.Job, step: int) -> None:
         from tensorboard.summary.writer.record_writer import RecordWriter
 
-        super().__init__(target, job, step)
         folder = pathlib.Path(target) / job.id
         folder.mkdir(parents=True, exist_ok=True)
         earlier = [int(path.name.split(".")[3]) for path in folder.glob(_PATTERN)]
+        super().__init__(target, job, step if earlier else 0)
         # Readers take the files in the order of their names.
         second = max([int(clock.time()), *(each + 1 for each in earlier)])
         self._file = open(folder / f"events.out.tfevents.{second:010d}.{socket.gethostname()}.genesis", "xb")
         self._writer = RecordWriter(self._file)
         self._write(step=0, wall_time=clock.time(), file_version="brain.Event:2")
-        self.attempt(step + 1, clock.time())
+        self.attempt(self.step + 1, clock.time())
         if not earlier:
             self._text("job", json.dumps({**summary(job), "spec": spec_of(job)}, indent=2), 0, clock.time())
         self._file.flush()
@@ -72,8 +72,9 @@ class TensorBoardRun(Run):
     def evaluated(self, row: Row) -> None:
         self.log([row])
 
-    def note(self, job: job_pb2.Job, text: str, step: int, time: float) -> None:
-        self._text("events", text, step, time)
+    def note(self, job: job_pb2.Job, text: str, story: str, step: int) -> None:
+        """Writes all events, because START may have hidden the earlier text."""
+        self._text("events", story, step, clock.time())
         self._file.flush()
 
     def state(self, job: job_pb2.Job) -> None:

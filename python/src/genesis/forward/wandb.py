@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextvars
+import pathlib
+import struct
 import time as clock
-from typing import List
+from typing import Any, Iterator, List
 
 from genesis.events import is_final, state_name
-from genesis.forward.run import Row, Run, cleaned, spec_of, story, summary, unique_name
+from genesis.forward.run import Row, Run, cleaned, quoted, spec_of, summary, unique_name
 from genesis.training.v1 import job_pb2
 
 # What W&B shows as failed, and as killed.
 _EXIT_CODES = {"SUCCEEDED": 0, "FAILED": 1, "CANCELLED": 255}
 _TAG_LENGTH = 64
+# LevelDB's log: block, header of a part of a record, and kinds of the only or last part.
+_BLOCK, _HEADER, _LAST_PARTS = 32768, 7, (1, 4)
 _STORED_WITHIN_SECONDS = 60
 
 
@@ -26,22 +30,24 @@ class WandbRun(Run):
         import wandb
 
         self._run = wandb.init(
-            project=target, id=unique_name(job), name=job.id, resume="allow", reinit="create_new", notes=story(job),
+            project=target, id=unique_name(job), name=job.id, resume="allow", reinit="create_new",
             config={**spec_of(job), "genesis": summary(job)}, tags=[f"{key}={cleaned(value)}"[:_TAG_LENGTH] for key, value in job.labels.items()],
             settings=wandb.Settings(console="off", silent=True, x_disable_stats=True, x_disable_meta=True))
         self._run.define_metric("eval/*", step_metric="eval/step")
-        super().__init__(target, job, max(step, self._run.starting_step - 1))
+        logged = _logged_offline(self._run) if self._run.offline else self._run.starting_step - 1
+        super().__init__(target, job, max(logged, 0))
+        self._open = self.step + 1  # Steps before it are complete.
 
     def log(self, rows: List[Row]) -> None:
         for row in rows:
             self._run.log(row.values, step=row.step)
-            self.step = row.step
+            self._open = row.step
 
     def evaluated(self, row: Row) -> None:
-        self._run.log({**row.values, "eval/step": row.step}, step=self.step)
+        self._run.log({**row.values, "eval/step": row.step}, step=self._open)
 
-    def note(self, job: job_pb2.Job, text: str, step: int, time: float) -> None:
-        self._run.notes = story(job)
+    def note(self, job: job_pb2.Job, text: str, story: str, step: int) -> None:
+        self._run.notes = quoted(story)
         self._run.config.update({"genesis": summary(job)}, allow_val_change=True)
 
     def state(self, job: job_pb2.Job) -> None:
@@ -51,6 +57,34 @@ class WandbRun(Run):
     def close(self) -> None:
         self._run.mark_preempting()
         self._run.finish(exit_code=1)
+
+
+def _logged_offline(run: Any) -> int:
+    """Returns the newest step in the logs that processes without a connection left of a run. W&B writes the newest records of a process
+    that is killed only in part."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    newest = 0
+    for path in pathlib.Path(run.settings.wandb_dir).glob(f"offline-run-*-{run.id}/run-{run.id}.wandb"):
+        for data in records_of_log(path.read_bytes()):
+            newest = max(newest, Record.FromString(data).history.step.num)
+    return newest
+
+
+def records_of_log(log: bytes) -> Iterator[bytes]:
+    """Yields the records of a log in LevelDB's format, which follow 7 bytes of W&B's."""
+    at, parts = 7, []
+    while at + _HEADER <= len(log):
+        if _BLOCK - at % _BLOCK < _HEADER:
+            at += _BLOCK - at % _BLOCK
+            continue
+        size, kind = struct.unpack_from("<HB", log, at + 4)
+        parts.append(log[at + _HEADER:at + _HEADER + size])
+        at += _HEADER + size
+        if kind in _LAST_PARTS:
+            if at <= len(log):
+                yield b"".join(parts)
+            parts = []
 
 
 class TrackioRun(Run):
@@ -67,7 +101,7 @@ class TrackioRun(Run):
             trackio.init, project=target, name=unique_name(job), resume="allow", embed=False, auto_log_gpu=False, auto_log_cpu=False,
             config={**spec_of(job), "genesis": summary(job)})
         self._stored = lambda: SQLiteStorage.get_max_step_for_run(target, self._run.name) or 0
-        super().__init__(target, job, max(step, self._stored()))
+        super().__init__(target, job, self._stored())
 
     def log(self, rows: List[Row]) -> None:
         for row in rows:
@@ -82,7 +116,7 @@ class TrackioRun(Run):
     def evaluated(self, row: Row) -> None:
         self._run.log(row.values, step=row.step)
 
-    def note(self, job: job_pb2.Job, text: str, step: int, time: float) -> None:
+    def note(self, job: job_pb2.Job, text: str, story: str, step: int) -> None:
         from trackio import AlertLevel
 
         self._run.alert(cleaned(text), level=AlertLevel.INFO, step=step)

@@ -1,0 +1,234 @@
+"""Tests genesis.forward with the tools that it forwards to: what TensorBoard's and Trackio's own readers, a server of MLflow and the log of
+W&B hold afterwards is compared with the daemon's curves."""
+
+import json
+import math
+import os
+import pathlib
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import unittest
+import urllib.request
+
+import harness
+from genesis.forward.wandb import records_of_log
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from tensorboard.compat.proto.event_pb2 import SessionLog
+from wandb.proto.wandb_internal_pb2 import Record
+
+ODD = "a=1\u202e<script>alert('1')</script> `x` **b** \u0085 " + "\u00e4" * 40
+STEPS = 3000
+
+
+class MlflowServer:
+    """A server of MLflow in a folder, which may be stopped and started again on the same port."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def start(self):
+        environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1",
+             "--backend-store-uri", f"sqlite:///{self.folder}/mlflow.db", "--default-artifact-root", f"{self.folder}/artifacts"],
+            stdout=open(f"{self.folder}/mlflow.log", "ab"), stderr=subprocess.STDOUT, env=environment, start_new_session=True)
+        harness.wait_for("MLflow", self._serves)
+
+    def _serves(self):
+        if self.process.poll() is not None:
+            raise AssertionError(pathlib.Path(self.folder, "mlflow.log").read_text()[-3000:])
+        try:
+            return urllib.request.urlopen(self.url + "/health", timeout=5).status == 200
+        except OSError:
+            return False
+
+    def stop(self):
+        os.killpg(self.process.pid, signal.SIGKILL)  # With its workers, which are its own session.
+        self.process.wait()
+
+    def call(self, method, **body):
+        request = urllib.request.Request(f"{self.url}/api/2.0/mlflow/{method}", json.dumps(body).encode() if body else None,
+                                         {"Content-Type": "application/json"})
+        return json.load(urllib.request.urlopen(request, timeout=harness.LONG))
+
+    def run(self, job_id):
+        """Returns the only run of a job; None before it exists."""
+        found = self.call("experiments/search", filter="name = 'genesis'", max_results=1).get("experiments")
+        if not found:
+            return None
+        runs = self.call("runs/search", experiment_ids=[found[0]["experiment_id"]], filter=f"tags.`genesis.job_id` = '{job_id}'",
+                         max_results=10).get("runs", [])
+        if len(runs) > 1:
+            raise AssertionError(runs)
+        return runs[0] if runs else None
+
+    def status(self, job_id):
+        run = self.run(job_id)
+        return run and run["info"]["status"]
+
+    def tags(self, job_id):
+        return {tag["key"]: tag["value"] for tag in self.run(job_id)["data"]["tags"]}
+
+    def history(self, job_id, metric):
+        """Returns the points of a metric as (step, value) by step."""
+        page = self.call(f"metrics/get-history?run_id={self.run(job_id)['info']['run_id']}&metric_key={metric}&max_results=25000")
+        return sorted((int(each.get("step", 0)), float(each["value"])) for each in page.get("metrics", []))
+
+
+class ExportersTest(harness.DaemonTest):
+    def setUp(self):
+        super().setUp()
+        self.folder = pathlib.Path(self.data_dir)
+        self.environment = {**os.environ, "WANDB_MODE": "offline", "WANDB_DIR": self.data_dir, "TRACKIO_DIR": f"{self.data_dir}/trackio",
+                            "TMPDIR": self.data_dir}
+        self.errors = self.folder / "forward.log"
+
+    def forward(self, daemon, *tools, options=()):
+        to = [argument for tool in tools for argument in ("--to", tool)]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "genesis.forward", "--server", daemon.grpc, "--state", self.folder / "forward.json", *to, *options],
+            stdout=subprocess.DEVNULL, stderr=open(self.errors, "ab"), env=self.environment)
+        self.addCleanup(lambda: (process.kill(), process.wait()))
+        return process
+
+    def wait_until_sent(self, *tools):
+        """Waits until the end of every job was sent to the tools."""
+        def sent():
+            saved = json.loads((self.folder / "forward.json").read_text()) if (self.folder / "forward.json").exists() else {}
+            return all(tool in saved and saved[tool]["cursor"] and not saved[tool]["jobs"] for tool in tools)
+
+        harness.wait_for("the forwarder", sent)
+
+    def sent(self):
+        """Returns the newest step of the job "run" that was sent, by tool."""
+        path = self.folder / "forward.json"
+        saved = json.loads(path.read_text()) if path.exists() else {}
+        return {tool: each["jobs"].get("run", {}).get("step", 0) for tool, each in saved.items()}
+
+    def wait_for_points(self, tool, after):
+        harness.wait_for(f"points in {tool}", lambda: self.sent().get(tool, 0) > after)
+
+    def mlflow(self):
+        server = MlflowServer(self.data_dir)
+        server.start()
+        self.addCleanup(lambda: server.stop())
+        return server
+
+    def trackio(self, job_id, metric):
+        """Returns the points of a metric as Trackio's command prints them."""
+        def get(*arguments):
+            done = subprocess.run([sys.executable, "-m", "trackio.cli", *arguments, "--project", "project", "--json"], env=self.environment,
+                                  check=True, capture_output=True, text=True, timeout=harness.LONG)
+            return json.loads(done.stdout)
+
+        (name,) = [name for name in get("list", "runs")["runs"] if name.startswith(job_id + "-")]
+        return get("get", "metric", "--run", name, "--metric", metric)["values"]
+
+    def end(self, process):
+        """Ends the forwarder. Returns its last lines, one for each tool."""
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(harness.LONG), 0)
+        return [line for line in self.errors.read_text().splitlines() if line.endswith("dropped")]
+
+    def losses(self, daemon, job_id):
+        """Returns the losses that the daemon has, as (step, loss)."""
+        found = daemon.get_json(f"/v1/jobs/{job_id}/curves?metrics=loss&points=10000")
+        return [(int(step), float32(loss)) for step, loss in zip(found["last_steps"], found["curves"][0]["mean"])]
+
+    def tensorboard(self, job_id):
+        accumulator = EventAccumulator(str(self.folder / "tb" / job_id), size_guidance={"scalars": 0, "tensors": 0})
+        accumulator.Reload()
+        return accumulator
+
+    def scalars(self, job_id, tag="train/loss"):
+        return [(event.step, event.value) for event in self.tensorboard(job_id).Scalars(tag)]
+
+    def texts(self, job_id, tag="events"):
+        return [event.tensor_proto.string_val[0].decode() for event in self.tensorboard(job_id).Tensors(tag)]
+
+    def starts(self, job_id):
+        """Returns the steps of SessionLog START in the files of a job."""
+        events = [event for path in sorted((self.folder / "tb" / job_id).iterdir()) for event in EventFileLoader(str(path)).Load()]
+        return [event.step for event in events if event.session_log.status == SessionLog.START]
+
+    def wandb_rows(self, job_id):
+        """Returns what the logs of W&B's offline runs hold of a job, as dicts, and the exit codes."""
+        rows, exits = [], []
+        for path in sorted((self.folder / "wandb").glob(f"offline-run-*-{job_id}-*/*.wandb"), key=os.path.getmtime):
+            for data in records_of_log(path.read_bytes()):
+                record = Record.FromString(data)
+                if record.WhichOneof("record_type") == "history":
+                    rows.append({item.nested_key[0] if item.nested_key else item.key: json.loads(item.value_json)
+                                 for item in record.history.item})
+                elif record.WhichOneof("record_type") == "exit":
+                    exits.append(record.exit.exit_code)
+        return rows, exits
+
+
+def float32(value):
+    return struct.unpack("f", struct.pack("f", float(value)))[0]
+
+
+class Kills(ExportersTest):
+    """Steps are sent once, whatever is killed: to TensorBoard, Trackio, W&B without a connection, and MLflow."""
+
+    def test_each_step_is_there_once_whatever_is_killed(self):
+        mlflow = self.mlflow()
+        daemon = self.start()
+        tools = (f"tensorboard:{self.folder}/tb", f"mlflow:{mlflow.url}", "wandb:project", "trackio:project")
+        forward = self.forward(daemon, *tools)
+        spec = harness.spec(max_steps=STEPS, batch_size=1024)
+        spec["evaluation"] = {"every_steps": 500}
+        spec["scheduling"] = {"labels": {"team": ODD}}
+        daemon.train("run", spec)
+        begun = {}
+        for kill in range(4):
+            self.wait_for_points(tools[kill], begun.get(tools[kill], 0))
+            forward.kill()
+            forward.wait()
+            begun = self.sent()
+            if kill == 1:
+                os.kill(daemon.busy_worker_pid(), signal.SIGKILL)
+            elif kill == 2:
+                daemon.kill()
+                daemon = self.start()
+            forward = self.forward(daemon, *tools)
+        self.assertEqual(daemon.wait_for_end("run")["state"], "JOB_STATE_SUCCEEDED")
+        self.wait_until_sent(*tools)
+        self.assertEqual([line.split(", ")[-1] for line in self.end(forward)], ["0 dropped"] * 4)
+
+        expected = self.losses(daemon, "run")
+        steps = [step for step, _ in expected]
+        self.assertEqual(steps, list(range(1, STEPS + 1)))
+        self.assertEqual(self.scalars("run"), expected)
+        self.assertEqual([step for step, _ in mlflow.history("run", "train/loss")], steps)
+        self.assertEqual(mlflow.status("run"), "FINISHED")
+        rows, exits = self.wandb_rows("run")
+        self.assertEqual([row["_step"] for row in rows], steps)
+        self.assertEqual(exits, [0])
+        self.assertEqual([point["step"] for point in self.trackio("run", "train/loss")], steps)
+        evaluations = list(range(500, STEPS + 1, 500))
+        self.assertEqual([step for step, _ in self.scalars("run", "eval/loss")], evaluations)
+        self.assertEqual([step for step, _ in mlflow.history("run", "eval/loss")], evaluations)
+        self.assertEqual([row["eval/step"] for row in rows if "eval/loss" in row], evaluations)
+        self.assertEqual([point["step"] for point in self.trackio("run", "eval/loss")], evaluations)
+
+        story = self.texts("run")[-1]
+        self.assertEqual((story.count(" RECOVERING: "), story.count(" SUCCEEDED: training complete")), (1, 1), story)
+        self.assertGreaterEqual(len(self.starts("run")), 2)
+        (job,) = self.texts("run", "job")
+        self.assertIn("**b**", job)
+        self.assertTrue(all(line.startswith("    ") for line in job.splitlines()))
+        self.assertEqual(mlflow.tags("run")["genesis.label.team"], ODD.replace("\x85", "\ufffd"))
+
