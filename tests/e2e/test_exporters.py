@@ -5,14 +5,11 @@ import json
 import math
 import os
 import pathlib
-import random
 import signal
 import socket
 import struct
 import subprocess
 import sys
-import threading
-import time
 import unittest
 import urllib.request
 
@@ -197,6 +194,10 @@ class Kills(ExportersTest):
             self.wait_for_points(tools[kill], begun.get(tools[kill], 0))
             forward.kill()
             forward.wait()
+            if kill == 0:
+                early = (self.folder / "forward.json").read_text()
+            elif kill == 3:  # As if it had been killed before it saved that all this was sent.
+                (self.folder / "forward.json").write_text(early)
             begun = self.sent()
             if kill == 1:
                 os.kill(daemon.busy_worker_pid(), signal.SIGKILL)
@@ -232,3 +233,131 @@ class Kills(ExportersTest):
         self.assertTrue(all(line.startswith("    ") for line in job.splitlines()))
         self.assertEqual(mlflow.tags("run")["genesis.label.team"], ODD.replace("\x85", "\ufffd"))
 
+
+class Outages(ExportersTest):
+    def test_a_dead_and_a_hanging_tool_cost_a_job_and_the_other_tools_nothing(self):
+        mlflow = MlflowServer(self.data_dir)
+        hanging = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(hanging.close)
+        daemon = self.start()
+        tensorboard, dead = f"tensorboard:{self.folder}/tb", f"mlflow:{mlflow.url}"
+        silent = f"mlflow:http://127.0.0.1:{hanging.getsockname()[1]}"
+        forward = self.forward(daemon, silent, dead, tensorboard)
+        daemon.train("run", harness.spec(max_steps=1000))
+        daemon.wait_for_end("run")
+        self.wait_until_sent(tensorboard)
+        self.assertEqual(self.scalars("run"), self.losses(daemon, "run"))
+        self.assertIn(f"{dead}: waiting, because of ", self.errors.read_text())
+        mlflow.start()
+        self.addCleanup(mlflow.stop)
+        self.wait_until_sent(dead)
+        self.assertEqual([step for step, _ in mlflow.history("run", "train/loss")], list(range(1, 1001)))
+        mlflow.stop()
+        daemon.train("second", harness.spec(max_steps=1000))
+        daemon.wait_for_end("second")
+        harness.wait_for("a second outage", lambda: self.errors.read_text().count(f"{dead}: waiting, because of ") == 2)
+        mlflow.start()
+        harness.wait_for("the second job", lambda: mlflow.status("second") == "FINISHED")
+        self.assertEqual([step for step, _ in mlflow.history("second", "train/loss")], list(range(1, 1001)))
+        lines = {line.split(" ")[0]: line for line in self.end(forward)}
+        self.assertRegex(lines[tensorboard + ":"], "2000 steps and [0-9]+ events sent, 0 failures, 0 dropped")
+        self.assertRegex(lines[dead + ":"], "2000 steps and [0-9]+ events sent, [1-9][0-9]* failures, 0 dropped")
+        self.assertIn("0 steps and 0 events sent", lines[silent + ":"])
+
+    def test_what_is_deleted_before_it_was_sent_is_counted(self):
+        daemon = self.start()
+        tool = f"tensorboard:{self.folder}/tb"
+        forward = self.forward(daemon, tool)
+        daemon.train("run", harness.spec(max_steps=20000, batch_size=1024))
+        self.wait_for_points(tool, 0)
+        forward.kill()
+        forward.wait()
+        daemon.ctl("cancel", "run")
+        daemon.wait_for_end("run")
+        daemon.ctl("delete", "run")
+        forward = self.forward(daemon, tool)
+        self.wait_until_sent(tool)
+        self.assertIn("1 dropped", self.end(forward)[0])
+        self.assertIn("not sent: the end of job run, which was deleted", self.errors.read_text())
+
+
+class Mlflow(ExportersTest):
+    def test_runs_have_the_state_of_their_job(self):
+        mlflow = self.mlflow()
+        daemon = self.start("--rehearsals-allowed", "true", environment={"ENABLE_FP16_TRAINING": "true"})
+        forward = self.forward(daemon, f"mlflow:{mlflow.url}", f"tensorboard:{self.folder}/tb", options=("--label", "team"))
+        spec = harness.spec(max_steps=20000, batch_size=1024)
+        spec["scheduling"] = {"labels": {"team": ODD}}
+
+        def wait_for(job_id, status):
+            harness.wait_for(f"{status} of {job_id}", lambda: mlflow.status(job_id) == status)
+
+        daemon.train("unlabelled", harness.spec(max_steps=10))
+        daemon.train("stops", spec)
+        wait_for("stops", "RUNNING")
+        daemon.ctl("pause", "stops")
+        wait_for("stops", "SCHEDULED")
+        daemon.ctl("resume", "stops")
+        wait_for("stops", "RUNNING")
+        daemon.ctl("cancel", "stops")
+        wait_for("stops", "KILLED")
+        info = mlflow.run("stops")["info"]
+        self.assertEqual((info["run_name"], mlflow.tags("stops")["mlflow.user"]), ("stops", "anonymous"))
+        self.assertGreater(int(info["end_time"]), int(info["start_time"]))
+        params = {each["key"]: each["value"] for each in mlflow.run("stops")["data"]["params"]}
+        self.assertEqual((params["training.max_steps"], params["training.batch_size"]), ("20000", "1024"))
+
+        fails = {**spec, "training": {**spec["training"], "max_steps": 300}, "rehearsals": [{"kind": "NAN", "at_step": 40, "steps": 100}]}
+        daemon.train("fails", fails)
+        wait_for("fails", "FAILED")
+        expected = self.losses(daemon, "fails")
+        self.assertTrue(any(math.isnan(loss) for _, loss in expected), expected)
+        self.assertEqual(repr(self.scalars("fails")), repr(expected))
+        self.assertEqual([step for step, _ in mlflow.history("fails", "train/loss")], [step for step, _ in expected])
+        self.assertIn("FAILED: ", mlflow.tags("fails")["mlflow.note.content"])
+
+        storm = {**spec, "training": {**spec["training"], "max_steps": 300, "batch_size": 64},
+                 "precision": {"mode": "MIXED_FP16", "loss_scale": 16, "fallbacks": ["FP32"]},
+                 "rehearsals": [{"kind": "INF", "at_step": 30, "steps": 8}]}
+        daemon.train("falls-back", storm)
+        wait_for("falls-back", "FINISHED")
+        tags = mlflow.tags("falls-back")
+        self.assertIn("MIXED_FP16 to FP32, continued after step ", tags["mlflow.note.content"])
+        self.assertEqual(tags["genesis.precision"], "FP32")
+        self.assertEqual(tags["genesis.label.team"], ODD.replace("\x85", "\ufffd"))
+        (change,) = daemon.job("falls-back")["precision_changes"]
+        scales = [step for step, _ in self.scalars("falls-back", "train/loss_scale")]
+        self.assertEqual(scales, list(range(1, int(change["resumed_step"]) + 1)))
+        self.assertIn("MIXED_FP16 to FP32", self.texts("falls-back")[-1])
+        self.assertIsNone(mlflow.run("unlabelled"))
+        self.assertEqual([line.split(", ")[-1] for line in self.end(forward)], ["0 dropped"] * 2)
+
+
+class CommandLine(ExportersTest):
+    def test_what_cannot_work_is_refused(self):
+        daemon = self.start()
+        self.forward(daemon, f"tensorboard:{self.folder}/tb")
+        harness.wait_for("its file", (self.folder / "forward.json.lock").exists)
+
+        def refused(*arguments, before=""):
+            program = before + "import runpy; runpy.run_module('genesis.forward', run_name='__main__', alter_sys=True)"
+            done = subprocess.run([sys.executable, "-c", program, "--server", daemon.grpc, *arguments], capture_output=True, text=True,
+                                  cwd=self.data_dir, timeout=harness.LONG)
+            self.assertNotIn("Traceback", done.stderr)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            return done.stderr
+
+        self.assertIn("accepted: tensorboard:FOLDER", refused("--to", "tensorbord:x"))
+        self.assertIn("accepted: tensorboard:FOLDER", refused("--to", "wandb:"))
+        secret = refused("--to", "mlflow:http://me:planted@127.0.0.1:5000")
+        self.assertIn("MLFLOW_TRACKING_PASSWORD", secret)
+        self.assertNotIn("planted", secret)
+        self.assertIn("pip install wandb", refused("--to", "wandb:x", before="import sys; sys.modules['wandb'] = None\n"))
+        self.assertIn("accepted: KEY=VALUE", refused("--to", "tensorboard:x", "--label", "=x"))
+        self.assertIn("give each its own --state", refused("--to", "tensorboard:x", "--state", "forward.json"))
+        (self.folder / "other.json").write_text("[1]")
+        self.assertIn("other.json is not a file of genesis.forward", refused("--to", "tensorboard:x", "--state", "other.json"))
+
+
+if __name__ == "__main__":
+    unittest.main()

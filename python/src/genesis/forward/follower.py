@@ -7,7 +7,7 @@ import math
 import sys
 import threading
 import time as clock
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Type
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Type
 
 from genesis.client import Client
 from genesis.errors import NotFoundError, OutOfRangeError
@@ -198,9 +198,9 @@ class Follower(threading.Thread):
     def _position_after(self, job_id: str, step: int) -> Position:
         """Returns the position of a tool that has the steps up to one, and the evaluations between them."""
         times = self._curves(job_id, step, step, "loss").times if step else ()
-        time = times[-1] if times else 0.0
+        sent = step if self._run.replaces else step - 1  # A batch often ends before an evaluation.
         rows = [_evaluation(event) for event in self._events(job_id, ["evaluated"], self._progress.cursor)]
-        return Position(step, time, max((row.step for row in rows if row.time <= time), default=0), [row for row in rows if row.time > time])
+        return Position(step, times[-1] if times else 0.0, max(sent, 0), [row for row in rows if row.step > sent])
 
     def _forget(self, job_id: str) -> None:
         for each in (self._progress.jobs, self._runs, self._read):
@@ -250,42 +250,34 @@ class Follower(threading.Thread):
                     run.attempt(step + 1, time)
                     first = max(step, 1)
                     continue
-            self._log(run, job_id, [row for row in _rows(found, position.step) if row.time <= until])
             first += _PAGE
-            if first > found.last_step or (found.times and found.times[-1] > until):
-                break
-        if run is not None and ended:
-            self._evaluate(run, job_id, math.inf)
+            over = first > found.last_step or (bool(found.times) and found.times[-1] > until)
+            self._log(run, job_id, [row for row in _rows(found, position.step) if row.time <= until], over and ended)
+            if over:
+                return
 
-    def _log(self, run: Run, job_id: str, rows: List[Row]) -> None:
-        """Sends steps, and the evaluations between them. An evaluation waits for a later step, because a run may go back to before it."""
+    def _log(self, run: Run, job_id: str, rows: List[Row], ended: bool) -> None:
+        """Sends steps with their evaluations. An evaluation waits for a later step, because a run may go back to before it."""
         position = self._progress.jobs[job_id]
-        times = [each.time for each in position.evaluations if rows and each.time < rows[-1].time]
-        for time in (*times, math.inf):
-            earlier = [row for row in rows if row.time <= time]
-            rows = rows[len(earlier):]
-            if earlier:
-                self._offer(f"steps {earlier[0].step} to {earlier[-1].step} of job {job_id}", run.log, earlier)
-                self.counts.steps += len(earlier)
-                position.step, position.time = earlier[-1].step, earlier[-1].time
-            if rows:
-                self._evaluate(run, job_id, time)
-        self._save(self._progress.cursor)
-
-    def _evaluate(self, run: Run, job_id: str, until: float) -> None:
-        position = self._progress.jobs[job_id]
-        for row in [each for each in position.evaluations if each.time <= until]:
+        steps = {row.step: row for row in rows}
+        for row in [each for each in position.evaluations if ended or (rows and each.time < rows[-1].time)]:
             position.evaluations.remove(row)
             if row.step > position.evaluated:
-                self._offer(f"the evaluation after step {row.step} of job {job_id}", run.evaluated, row)
                 position.evaluated = row.step
-
-    def _offer(self, what: str, send: Callable[[Any], None], sent: Any) -> None:
-        """Sends something, or drops it if the tool refuses it."""
+                if row.step in steps:
+                    steps[row.step].values.update(row.values)
+                else:
+                    rows.insert(0, row)
+        if not rows:
+            return
         try:
-            send(sent)
+            run.log(rows)
         except Refused as error:
-            self._drop(f"{what}: {error}")
+            self._drop(f"steps {rows[0].step} to {rows[-1].step} of job {job_id}: {error}")
+        if steps:
+            self.counts.steps += len(steps)
+            position.step, position.time = rows[-1].step, rows[-1].time
+        self._save(self._progress.cursor)
 
     def _newest_kept(self, job_id: str, position: Position, last: int) -> Tuple[int, float, float]:
         """Returns the newest step that was sent and not trained again since, its time, and when the training again began."""

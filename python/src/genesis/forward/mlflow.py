@@ -87,9 +87,6 @@ class MlflowRun(Run):
         for first in range(0, len(metrics), _METRICS):
             self._call("runs/log-batch", run_id=self._run_id, metrics=metrics[first:first + _METRICS])
 
-    def evaluated(self, row: Row) -> None:
-        self.log([row])
-
     def note(self, job: job_pb2.Job, text: str, story: str, step: int) -> None:
         tags = {**summary(job), "mlflow.note.content": quoted(story[-_NOTE_LENGTH:])}
         entries = [{"key": key, "value": value[:_TAG_LENGTH]} for key, value in tags.items()]

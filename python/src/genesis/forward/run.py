@@ -66,7 +66,7 @@ class Run(abc.ABC):
 
     @abc.abstractmethod
     def __init__(self, target: str, job: job_pb2.Job, step: int) -> None:
-        #: Newest step that the tool has: ``step``, unless it knows better. 0 if the run was removed from the tool.
+        #: Newest step that the tool keeps: ``step``, unless it knows better. 0 if the run was removed from the tool.
         self.step = step
 
     def attempt(self, step: int, time: float) -> None:
@@ -74,11 +74,7 @@ class Run(abc.ABC):
 
     @abc.abstractmethod
     def log(self, rows: List[Row]) -> None:
-        """Sends metrics of steps, in the order of the steps."""
-
-    @abc.abstractmethod
-    def evaluated(self, row: Row) -> None:
-        """Sends the metrics of an evaluation, which may be of an earlier step than those sent already."""
+        """Sends metrics of steps, in the order of the steps. The first one may have only an evaluation, of a step that was sent already."""
 
     @abc.abstractmethod
     def note(self, job: job_pb2.Job, text: str, story: str, step: int) -> None:

@@ -30,7 +30,8 @@ class TensorBoardRun(Run):
         folder = pathlib.Path(target) / job.id
         folder.mkdir(parents=True, exist_ok=True)
         earlier = [int(path.name.split(".")[3]) for path in folder.glob(_PATTERN)]
-        super().__init__(target, job, step if earlier else 0)
+        # The newest step is sent again, because what was sent after it, such as its evaluation, may not be saved as sent.
+        super().__init__(target, job, step - 1 if earlier and step else 0)
         # Readers take the files in the order of their names.
         second = max([int(clock.time()), *(each + 1 for each in earlier)])
         self._file = open(folder / f"events.out.tfevents.{second:010d}.{socket.gethostname()}.genesis", "xb")
@@ -68,9 +69,6 @@ class TensorBoardRun(Run):
             values = [Summary.Value(tag=tag, simple_value=value) for tag, value in row.values.items()]
             self._write(step=row.step, wall_time=row.time, summary=Summary(value=values))
         self._file.flush()
-
-    def evaluated(self, row: Row) -> None:
-        self.log([row])
 
     def note(self, job: job_pb2.Job, text: str, story: str, step: int) -> None:
         """Writes all events, because START may have hidden the earlier text."""

@@ -21,7 +21,7 @@ _STORED_WITHIN_SECONDS = 60
 
 
 class WandbRun(Run):
-    """A job as a run of W&B. The step of W&B is the job's, so W&B ignores steps that are sent again. It takes evaluations with a step of
+    """A job as a run of W&B. The step of W&B is the job's, so W&B ignores steps that are sent again. Evaluations have a step of
     their own."""
 
     needs = "wandb"
@@ -36,15 +36,13 @@ class WandbRun(Run):
         self._run.define_metric("eval/*", step_metric="eval/step")
         logged = _logged_offline(self._run) if self._run.offline else self._run.starting_step - 1
         super().__init__(target, job, max(logged, 0))
-        self._open = self.step + 1  # Steps before it are complete.
+        self._open = self.step + 1  # W&B takes nothing more for earlier steps.
 
     def log(self, rows: List[Row]) -> None:
         for row in rows:
-            self._run.log(row.values, step=row.step)
-            self._open = row.step
-
-    def evaluated(self, row: Row) -> None:
-        self._run.log({**row.values, "eval/step": row.step}, step=self._open)
+            evaluated = {"eval/step": row.step} if "eval/loss" in row.values else {}
+            self._open = max(self._open, row.step)
+            self._run.log({**row.values, **evaluated}, step=self._open)
 
     def note(self, job: job_pb2.Job, text: str, story: str, step: int) -> None:
         self._run.notes = quoted(story)
@@ -112,9 +110,6 @@ class TrackioRun(Run):
             if clock.monotonic() > deadline:
                 raise OSError(f"Trackio has not stored step {self.step} within {_STORED_WITHIN_SECONDS} s")
             clock.sleep(0.05)
-
-    def evaluated(self, row: Row) -> None:
-        self._run.log(row.values, step=row.step)
 
     def note(self, job: job_pb2.Job, text: str, story: str, step: int) -> None:
         from trackio import AlertLevel
