@@ -11,13 +11,15 @@ GENESIS_BUF_VENV=$GENESIS_CACHE/buf-$GENESIS_BUF_VERSION
 GENESIS_PROMETHEUS=$GENESIS_CACHE/prometheus
 # Tools that check the operators' files: manifests, dashboards, the Dockerfile.
 GENESIS_OPS_VENV=$GENESIS_CACHE/ops-1
+# Tools that jobs are forwarded to, for the tests.
+GENESIS_EXPORT_VENV=$GENESIS_CACHE/export-1
 # Programs with which the benchmarks compare; benchmarks/sides.py searches the same place.
 GENESIS_BENCH_VENV=$GENESIS_CACHE/bench-1
 # Debian 12 as created by debootstrap, and with the package's dependencies.
 GENESIS_DEBIAN=$GENESIS_CACHE/debian-12.tar
 GENESIS_DEBIAN_TREE=$GENESIS_CACHE/debian-12
 export GENESIS_ROOT GENESIS_CACHE GENESIS_TORCH_VENV GENESIS_BUF_VENV GENESIS_PROMETHEUS
-export GENESIS_OPS_VENV GENESIS_BENCH_VENV GENESIS_DEBIAN GENESIS_DEBIAN_TREE
+export GENESIS_OPS_VENV GENESIS_EXPORT_VENV GENESIS_BENCH_VENV GENESIS_DEBIAN GENESIS_DEBIAN_TREE
 
 # A web proxy cannot reach listeners of this machine.
 no_proxy=${no_proxy:-${NO_PROXY-}}

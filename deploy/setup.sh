@@ -15,7 +15,8 @@ Installs what is missing to build and run the programs:
                     (1.2 GB; with a GPU 5 GB, for NVIDIA's libraries)
 
   --test   also what only the tests need: torch for Python (5 GB), buf, Prometheus,
-           kubectl, hadolint and the like, and Debian 12 to install the package in (600 MB)
+           kubectl, hadolint and the like, TensorBoard, MLflow, W&B and Trackio (300 MB), and
+           Debian 12 to install the package in (600 MB)
   --bench  also torch for Python (5 GB) and, beside it, what the benchmarks compare with and
            go through: Lightning, Accelerate, Ray, torchvision, timm, transformers (700 MB)
   --cuda   the GPU set although no GPU is seen here (for an image, say)
@@ -58,6 +59,9 @@ OPS_WHEELS=(grpcio==1.85.1 grpcio-reflection==1.85.1 PyYAML==6.0.3 kubectl-cli-b
 # Beside the torch of TEST_WHEELS, which they use: both sides of a comparison run the same one.
 BENCH_WHEELS=(lightning==2.6.6 accelerate==1.15.0 "ray[default]==2.60.0" torchvision==0.26.0 timm==1.0.31
   transformers==5.23.0)
+# Tools that jobs are forwarded to. MLflow's server without what only models need; pandas is beside torch.
+EXPORT_WHEELS=(tensorboard==2.21.0 wandb==0.31.0 trackio==0.43.0
+  mlflow-skinny==3.17.2 aiohttp==3.14.5 alembic==1.20.1 flask==3.1.3 flask-cors==6.0.5 graphene==3.4.3 huey==3.5.4 sqlalchemy==2.1.9)
 # torch.compile builds Python modules.
 BENCH_PACKAGES=(python3-dev)
 SLIM_NEEDS_MB=4000
@@ -215,26 +219,34 @@ setup_ops_tools() {
   end_installed
 }
 
-# Installs the peers' wheels in a separate folder, which finds the rest beside torch.
-setup_bench() {
-  begin "Lightning, Accelerate, Ray and modules to train"
-  local stamp="${BENCH_WHEELS[*]} on ${TEST_WHEELS[*]}"
-  if [ "$(cat "$GENESIS_BENCH_VENV/.complete" 2>/dev/null)" = "$stamp" ]; then
+# venv_beside_torch VENV STAMP IMPORTS PIP-ARGUMENT...: installs wheels in a separate folder, which finds the rest beside torch.
+venv_beside_torch() {
+  local venv=$1 stamp="$2 on ${TEST_WHEELS[*]}" imports=$3
+  if [ "$(cat "$venv/.complete" 2>/dev/null)" = "$stamp" ]; then
     end_present
     return
   fi
   need_space 1000
-  rm -rf "$GENESIS_BENCH_VENV"
-  quietly "$LOG" /usr/bin/python3 -m venv "$GENESIS_BENCH_VENV"
-  local of_torch of_peers
+  rm -rf "$venv"
+  quietly "$LOG" /usr/bin/python3 -m venv "$venv"
+  local of_torch of_venv
   of_torch=$("$GENESIS_TORCH_VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-  of_peers=$("$GENESIS_BENCH_VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-  printf '%s\n' "$of_torch" >"$of_peers/torch.pth"
-  pip_install "$GENESIS_BENCH_VENV" "${BENCH_WHEELS[@]}" "${TEST_WHEELS[@]}"
-  quietly "$LOG" "$GENESIS_BENCH_VENV/bin/python" -c \
-    'import accelerate, lightning.fabric, ray; print(accelerate.__version__)'
-  printf '%s\n' "$stamp" >"$GENESIS_BENCH_VENV/.complete"
+  of_venv=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  printf '%s\n' "$of_torch" >"$of_venv/torch.pth"
+  pip_install "$venv" "${@:4}"
+  quietly "$LOG" "$venv/bin/python" -c "import $imports"
+  printf '%s\n' "$stamp" >"$venv/.complete"
   end_installed
+}
+
+setup_bench() {
+  begin "Lightning, Accelerate, Ray and modules to train"
+  venv_beside_torch "$GENESIS_BENCH_VENV" "${BENCH_WHEELS[*]}" "accelerate, lightning.fabric, ray" "${BENCH_WHEELS[@]}" "${TEST_WHEELS[@]}"
+}
+
+setup_exporters() {
+  begin "TensorBoard, MLflow, W&B and Trackio"
+  venv_beside_torch "$GENESIS_EXPORT_VENV" "${EXPORT_WHEELS[*]}" "mlflow, tensorboard, trackio, wandb" --no-compile "${EXPORT_WHEELS[@]}"
 }
 
 # Debian's packages of these start a service on installation, so they are only unpacked.
@@ -332,7 +344,7 @@ main() {
   STAGE=0
   STAGES=2
   if [ "$WITH_TESTS" = yes ]; then
-    STAGES=7 kind=test
+    STAGES=8 kind=test
     DEBIAN_PACKAGES+=("${TEST_PACKAGES[@]}")
   fi
   if [ "$WITH_BENCH" = yes ]; then
@@ -348,6 +360,7 @@ main() {
     setup_buf
     setup_prometheus
     setup_ops_tools
+    setup_exporters
     setup_debian
     setup_debian_tree
   fi

@@ -13,6 +13,7 @@ import sys
 import unittest
 import urllib.request
 
+import genesis
 import harness
 from genesis.forward.wandb import records_of_log
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -280,11 +281,33 @@ class Outages(ExportersTest):
         self.assertIn("1 dropped", self.end(forward)[0])
         self.assertIn("not sent: the end of job run, which was deleted", self.errors.read_text())
 
+    def test_events_that_the_daemon_dropped_are_counted_and_the_end_is_sent(self):
+        daemon = self.start()
+        tool = f"tensorboard:{self.folder}/tb"
+        forward = self.forward(daemon, tool)
+        daemon.train("run", harness.spec(max_steps=20000, batch_size=1024))
+        self.wait_for_points(tool, 0)
+        forward.kill()
+        forward.wait()
+        daemon.ctl("pause", "run")
+        with genesis.Client(daemon.grpc) as client:
+            job = client.job("run")
+            for number in range(1100):  # The daemon keeps 1000 of a kind.
+                job.update(labels={"number": str(number)})
+        daemon.ctl("cancel", "run")
+        forward = self.forward(daemon, tool)
+        self.wait_until_sent(tool)
+        self.assertIn("1 dropped", self.end(forward)[0])
+        self.assertIn("not sent: events that the daemon does not keep any more", self.errors.read_text())
+        self.assertIn(" CANCELLED: ", self.texts("run")[-1])
+        self.assertEqual(self.scalars("run"), self.losses(daemon, "run"))
+
 
 class Mlflow(ExportersTest):
     def test_runs_have_the_state_of_their_job(self):
         mlflow = self.mlflow()
-        daemon = self.start("--rehearsals-allowed", "true", environment={"ENABLE_FP16_TRAINING": "true"})
+        daemon = self.start(environment={"ENABLE_FP16_TRAINING": "true", "GENESIS_PRECISION_CPU_FALLBACK": "emulate",
+                                         "GENESIS_REHEARSALS_ALLOWED": "true"})
         forward = self.forward(daemon, f"mlflow:{mlflow.url}", f"tensorboard:{self.folder}/tb", options=("--label", "team"))
         spec = harness.spec(max_steps=20000, batch_size=1024)
         spec["scheduling"] = {"labels": {"team": ODD}}
@@ -316,7 +339,7 @@ class Mlflow(ExportersTest):
         self.assertEqual([step for step, _ in mlflow.history("fails", "train/loss")], [step for step, _ in expected])
         self.assertIn("FAILED: ", mlflow.tags("fails")["mlflow.note.content"])
 
-        storm = {**spec, "training": {**spec["training"], "max_steps": 300, "batch_size": 64},
+        storm = {**spec, "training": {**spec["training"], "max_steps": 120, "batch_size": 64},
                  "precision": {"mode": "MIXED_FP16", "loss_scale": 16, "fallbacks": ["FP32"]},
                  "rehearsals": [{"kind": "INF", "at_step": 30, "steps": 8}]}
         daemon.train("falls-back", storm)

@@ -18,7 +18,7 @@ from genesis.forward.wandb import TrackioRun, WandbRun
 from genesis.requests import event_filter
 
 _TOOLS: Dict[str, Type[Run]] = {"tensorboard": TensorBoardRun, "mlflow": MlflowRun, "wandb": WandbRun, "trackio": TrackioRun}
-# What a tool may take to end after a signal, before it is left behind.
+# Longest wait for each tool after a signal.
 _STOP_SECONDS = 30
 
 
@@ -52,7 +52,7 @@ def main() -> int:
     parser.add_argument("--label", action="append", default=[], metavar="KEY=VALUE", help="only jobs with this label; may be repeated")
     given = parser.parse_args()
     signals = (signal.SIGTERM, signal.SIGINT)
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # Of all threads, so that sigwait below gets them.
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # Threads inherit this, so that sigwait below gets the signals.
     try:
         tools = {text: _tool(text) for text in given.to}
         wanted = event_filter(given.job, given.owner, _labels(given.label), (), ())

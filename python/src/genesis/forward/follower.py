@@ -30,7 +30,7 @@ _ALWAYS = ("loss", "grad_norm")
 
 @dataclasses.dataclass
 class Counts:
-    """What a follower did. Steps that were trained again count again."""
+    """The numbers of one follower since its start. Steps that were trained again count again."""
 
     steps: int = 0
     events: int = 0
@@ -76,9 +76,9 @@ class Follower(threading.Thread):
             try:
                 self._follow()
             except OutOfRangeError as error:
-                self._drop(f"events are no longer kept by the daemon ({error})")
+                self._drop(f"events that the daemon does not keep any more ({error})")
                 self._skips = True
-            except Exception as error:  # Of any package of a tool.
+            except Exception as error:  # The package of each tool has its own.
                 if not self._stopping.is_set():
                     self._failed(error)
             self._leave()
@@ -110,7 +110,7 @@ class Follower(threading.Thread):
 
     def _follow(self) -> None:
         if self._skips:
-            self._end_missed()
+            self._forget_missing()
         for response in self._client.connection.watch("WatchJobs", self._progress.cursor, math.inf, filter=self._wanted, skip_dropped=self._skips):
             for event in fleet_events_of(response) if response is not None else ():
                 if self._stopping.is_set():
@@ -155,7 +155,7 @@ class Follower(threading.Thread):
                 self._forget_deleted(event.job)
             elif event.kind != "checkpoint_written" and (known or event.kind == "state_changed" or not is_final(event.job)):
                 job = self._job(job_id)
-                job.state = event.job.state  # That of now may be later.
+                job.state = event.job.state  # The record may be newer than the event.
                 self._send(job, event)
                 self.counts.events += 1
         except NotFoundError:
@@ -215,20 +215,13 @@ class Follower(threading.Thread):
                 run.state(job)
         self._forget(job.id)
 
-    def _end_missed(self) -> None:
-        """Ends the runs of jobs whose end was among the events that the daemon does not keep any more."""
+    def _forget_missing(self) -> None:
+        """Ends the runs of jobs that do not exist any more. Their deletion may be among the events that the daemon did not keep."""
         for job_id in list(self._progress.jobs):
             try:
-                job = self._job(job_id)
+                self._job(job_id)
             except NotFoundError:
                 self._forget_deleted(job_pb2.Job(id=job_id, state=job_pb2.JOB_STATE_CANCELLED))
-                continue
-            if is_final(job):
-                run = self._run_of(job)
-                self._send_steps(run, job_id, ended=True)
-                if run is not None:
-                    run.state(job)
-                self._forget(job_id)
 
     def _curves(self, job_id: str, first: int, last: int, *metrics: str) -> Any:
         return self._client.connection.call("GetCurves", job_id=job_id, from_step=first, to_step=last, points=_PAGE, metrics=metrics)
@@ -241,15 +234,13 @@ class Follower(threading.Thread):
         first = max(position.step, 1)
         while run is not None:
             found = self._curves(job_id, first, first + _PAGE - 1)
-            if _trained_again(found, position):
-                step, time, since = self._newest_kept(job_id, position, found.last_step)
-                if run.replaces:
-                    position.step, position.time = step, time
-                    position.evaluated = min(position.evaluated, step)
-                    position.evaluations = [each for each in position.evaluations if each.step <= step or each.time > since]
-                    run.attempt(step + 1, time)
-                    first = max(step, 1)
-                    continue
+            if run.replaces and _trained_again(found, position):
+                position.step, position.time, since = self._newest_kept(job_id, position, found.last_step)
+                position.evaluated = min(position.evaluated, position.step)
+                position.evaluations = [each for each in position.evaluations if each.step <= position.step or each.time > since]
+                run.attempt(position.step + 1, position.time)
+                first = max(position.step, 1)
+                continue
             first += _PAGE
             over = first > found.last_step or (bool(found.times) and found.times[-1] > until)
             self._log(run, job_id, [row for row in _rows(found, position.step) if row.time <= until], over and ended)
@@ -303,15 +294,9 @@ def _evaluation(event: Event) -> Row:
 
 
 def _trained_again(found: Any, position: Position) -> bool:
-    """Returns whether the newest step that was sent was trained again, or will be."""
-    if 0 < found.last_step < position.step:
-        return True
-    for step, time in zip(found.last_steps, found.times):
-        if step == position.step:
-            again = 0 < position.time < time
-            position.time = position.time if again and position.time else time
-            return again
-    return False
+    """Returns whether the newest step that was sent was trained again, or will be: its time is later then, or it is missing."""
+    return 0 < found.last_step < position.step or any(
+        step == position.step and time > position.time for step, time in zip(found.last_steps, found.times))
 
 
 def _rows(found: Any, after: int) -> List[Row]:

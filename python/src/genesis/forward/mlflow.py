@@ -22,7 +22,7 @@ _PARAM_LENGTH, _TAG_LENGTH = 6000, 5000
 # The newest events, before each line is indented.
 _NOTE_LENGTH = 4000
 _TIMEOUT_SECONDS = 30
-# What a repetition cannot mend.
+# HTTP status of requests that MLflow would refuse again.
 _REFUSED = (400, 413)
 _STATUS = {"QUEUED": "SCHEDULED", "PAUSED": "SCHEDULED", "RECOVERING": "SCHEDULED", "SUCCEEDED": "FINISHED", "FAILED": "FAILED",
            "CANCELLED": "KILLED"}

@@ -1,4 +1,4 @@
-"""What has been sent to each tool, in a small file."""
+"""A small file that says what has been sent to each tool."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from genesis.forward.run import Row
 
 @dataclasses.dataclass
 class Position:
-    """What has been sent of one job."""
+    """The part of one job that has been sent."""
 
     #: Newest step.
     step: int = 0
@@ -32,7 +32,7 @@ class Position:
 
 @dataclasses.dataclass
 class Progress:
-    """What has been sent to one tool."""
+    """The part of all jobs that has been sent to one tool."""
 
     #: Cursor of WatchJobs.
     cursor: int = 0

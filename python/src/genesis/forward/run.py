@@ -70,7 +70,7 @@ class Run(abc.ABC):
         self.step = step
 
     def attempt(self, step: int, time: float) -> None:
-        """Tells the tool that steps from ``step`` on are trained by another attempt."""
+        """Reports that another attempt trains the steps from ``step`` on."""
 
     @abc.abstractmethod
     def log(self, rows: List[Row]) -> None:

@@ -12,7 +12,7 @@ from genesis.events import is_final, state_name
 from genesis.forward.run import Row, Run, cleaned, quoted, spec_of, summary, unique_name
 from genesis.training.v1 import job_pb2
 
-# What W&B shows as failed, and as killed.
+# Exit codes by which W&B names the end of a run.
 _EXIT_CODES = {"SUCCEEDED": 0, "FAILED": 1, "CANCELLED": 255}
 _TAG_LENGTH = 64
 # LevelDB's log: block, header of a part of a record, and kinds of the only or last part.
@@ -108,7 +108,7 @@ class TrackioRun(Run):
         deadline = clock.monotonic() + _STORED_WITHIN_SECONDS
         while self._run.url is None and self._stored() < self.step:  # A remote Trackio has a queue of its own.
             if clock.monotonic() > deadline:
-                raise OSError(f"Trackio has not stored step {self.step} within {_STORED_WITHIN_SECONDS} s")
+                raise OSError(f"Trackio stored step {self._stored()}; expected {self.step} within {_STORED_WITHIN_SECONDS} s")
             clock.sleep(0.05)
 
     def note(self, job: job_pb2.Job, text: str, story: str, step: int) -> None:
