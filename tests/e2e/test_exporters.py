@@ -295,6 +295,8 @@ class Outages(ExportersTest):
             for number in range(1100):  # The daemon keeps 1000 of a kind.
                 job.update(labels={"number": str(number)})
         daemon.ctl("cancel", "run")
+        daemon.stop()
+        daemon = self.start()  # It has no newer events in memory.
         forward = self.forward(daemon, tool)
         self.wait_until_sent(tool)
         self.assertIn("1 dropped", self.end(forward)[0])

@@ -16,6 +16,8 @@ from genesis.forward.positions import Position, Positions, Progress
 from genesis.forward.run import NOTED, Refused, Row, Run, text_of
 from genesis.training.v1 import job_pb2
 
+# Later than any step.
+_NEWEST = 1 << 62
 # Most steps of one call of GetCurves.
 _PAGE = 10000
 # A running job is read at most so often.
@@ -58,7 +60,8 @@ class Follower(threading.Thread):
         self._client, self._wanted = client, wanted
         self._stopping = threading.Event()
         self._runs: Dict[str, Optional[Run]] = {}  # None for a run that the tool refuses.
-        self._read: Dict[str, float] = {}
+        self._read: Dict[str, float] = {}  # When the metrics of a job were read.
+        self._stories: Dict[str, List[str]] = {}
         self._progress = Progress()
         self._failing = False
         self._skips = False
@@ -105,8 +108,8 @@ class Follower(threading.Thread):
                     run.close()
             except Exception:
                 pass  # It failed before, or its tool cannot be reached.
-        self._runs.clear()
-        self._read.clear()
+        for each in (self._runs, self._read, self._stories):
+            each.clear()
 
     def _follow(self) -> None:
         if self._skips:
@@ -148,8 +151,9 @@ class Follower(threading.Thread):
         known = job_id in self._progress.jobs
         try:
             if event.kind == "update":
-                if known and clock.monotonic() > self._read.get(job_id, -math.inf) + _READ_SECONDS:
-                    self._send_steps(self._run_of(self._job(job_id)), job_id)
+                if known and event.step > 0 and clock.monotonic() > self._read.get(job_id, -math.inf) + _READ_SECONDS:
+                    # The events of these steps were sent before.
+                    self._send_steps(self._run_of(self._job(job_id)), job_id, last=event.step)
                 return
             if event.kind == "deleted":
                 self._forget_deleted(event.job)
@@ -172,12 +176,12 @@ class Follower(threading.Thread):
         position, time = self._progress.jobs[job.id], _seconds(event)
         if event.kind == "evaluated":
             position.evaluations.append(_evaluation(event))
-        self._send_steps(run, job.id, *((math.inf, True) if is_final(job) else (time, False)))
+        self._send_steps(run, job.id, until=math.inf if is_final(job) else time, ended=is_final(job))
         if run is None or event.kind == "evaluated":
             return
         if event.kind == "state_changed" and event.state == "STARTING":
             run.attempt(position.step + 1, time)
-        run.note(job, text_of(event), self._story(job.id, event.sequence), position.step)
+        run.note(job, text_of(event), self._story(job.id, event), position.step)
         if event.kind == "state_changed":
             run.state(job)
 
@@ -190,20 +194,26 @@ class Follower(threading.Thread):
             if not events:
                 return
 
-    def _story(self, job_id: str, last: int) -> str:
+    def _story(self, job_id: str, event: Event) -> str:
         """Returns the texts of the events of a job up to one of them, a line for each."""
-        lines = [f"{event.time:%Y-%m-%d %H:%M:%S} {text_of(event)}" for event in self._events(job_id, NOTED, last)]
-        return "\n".join(lines[-_STORY_LINES:])
+        if job_id not in self._stories:
+            self._stories[job_id] = [_line(each) for each in self._events(job_id, NOTED, event.sequence - 1)]
+        lines = self._stories[job_id] = [*self._stories[job_id], _line(event)][-_STORY_LINES:]
+        return "\n".join(lines)
 
     def _position_after(self, job_id: str, step: int) -> Position:
         """Returns the position of a tool that has the steps up to one, and the evaluations between them."""
         times = self._curves(job_id, step, step, "loss").times if step else ()
         sent = step if self._run.replaces else step - 1  # A batch often ends before an evaluation.
-        rows = [_evaluation(event) for event in self._events(job_id, ["evaluated"], self._progress.cursor)]
-        return Position(step, times[-1] if times else 0.0, max(sent, 0), [row for row in rows if row.step > sent])
+        rows = [row for row in self._evaluations(job_id) if row.step > sent]
+        return Position(step, times[-1] if times else 0.0, max(sent, 0), rows)
+
+    def _evaluations(self, job_id: str) -> List[Row]:
+        """Returns the evaluations of a job up to the cursor."""
+        return [_evaluation(event) for event in self._events(job_id, ["evaluated"], self._progress.cursor)]
 
     def _forget(self, job_id: str) -> None:
-        for each in (self._progress.jobs, self._runs, self._read):
+        for each in (self._progress.jobs, self._runs, self._read, self._stories):
             each.pop(job_id, None)
 
     def _forget_deleted(self, job: job_pb2.Job) -> None:
@@ -226,32 +236,34 @@ class Follower(threading.Thread):
     def _curves(self, job_id: str, first: int, last: int, *metrics: str) -> Any:
         return self._client.connection.call("GetCurves", job_id=job_id, from_step=first, to_step=last, points=_PAGE, metrics=metrics)
 
-    def _send_steps(self, run: Optional[Run], job_id: str, until: float = math.inf, ended: bool = False) -> None:
-        """Sends the steps after the newest one that was sent, up to those that were over at a time, and if the job ended also its last
-        evaluations."""
+    def _send_steps(self, run: Optional[Run], job_id: str, last: int = _NEWEST, until: float = math.inf, ended: bool = False) -> None:
+        """Sends the steps after the newest one that was sent, up to a step and a time, and if the job ended also its last evaluations."""
         position = self._progress.jobs[job_id]
         self._read[job_id] = clock.monotonic()
         first = max(position.step, 1)
         while run is not None:
-            found = self._curves(job_id, first, first + _PAGE - 1)
+            found = self._curves(job_id, first, min(first + _PAGE - 1, last))
             if run.replaces and _trained_again(found, position):
                 position.step, position.time, since = self._newest_kept(job_id, position, found.last_step)
                 position.evaluated = min(position.evaluated, position.step)
-                position.evaluations = [each for each in position.evaluations if each.step <= position.step or each.time > since]
+                again = {row.step: row for row in (*self._evaluations(job_id), *position.evaluations)
+                         if row.step > position.step and row.time > since}
+                position.evaluations = [*(row for row in position.evaluations if row.step <= position.step), *again.values()]
                 run.attempt(position.step + 1, position.time)
                 first = max(position.step, 1)
                 continue
             first += _PAGE
-            over = first > found.last_step or (bool(found.times) and found.times[-1] > until)
+            over = first > min(found.last_step, last) or (bool(found.times) and found.times[-1] > until)
             self._log(run, job_id, [row for row in _rows(found, position.step) if row.time <= until], over and ended)
             if over:
                 return
 
     def _log(self, run: Run, job_id: str, rows: List[Row], ended: bool) -> None:
-        """Sends steps with their evaluations. An evaluation waits for a later step, because a run may go back to before it."""
+        """Sends steps with their evaluations. An evaluation waits for a later step, so that a tool that has a step has all evaluations before
+        it."""
         position = self._progress.jobs[job_id]
         steps = {row.step: row for row in rows}
-        for row in [each for each in position.evaluations if ended or (rows and each.time < rows[-1].time)]:
+        for row in [each for each in position.evaluations if ended or (rows and each.step < rows[-1].step)]:
             position.evaluations.remove(row)
             if row.step > position.evaluated:
                 position.evaluated = row.step
@@ -286,6 +298,10 @@ class Follower(threading.Thread):
 def _seconds(event: Event) -> float:
     """Returns the time of a numbered event as Unix seconds."""
     return event.time.timestamp() if event.time else 0.0
+
+
+def _line(event: Event) -> str:
+    return f"{event.time:%Y-%m-%d %H:%M:%S} {text_of(event)}"
 
 
 def _evaluation(event: Event) -> Row:
