@@ -16,7 +16,6 @@ from genesis.training.v1 import job_pb2, precision_pb2
 #: Control characters other than tab and newline, which no tool shows and some refuse.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
-
 #: Kinds of events that a tool shows as text.
 NOTED = ("state_changed", "precision_changed", "incident", "updated", "rank_changed")
 
@@ -38,9 +37,9 @@ class Row(NamedTuple):
 class Run(abc.ABC):
     """A job in a tool.
 
-    One thread uses it. A method returns when the tool has what was sent, so that it stays if this process is killed. A method that raises
-    ends the run: another one is created, after the newest step that was saved. The constructor continues the run of the same job if the
-    tool has one.
+    One thread uses it. The constructor continues the run of the same job if the tool has one. A method returns when the tool has what was
+    sent, so that it stays if this process is killed, unless the constructor finds out what the tool has. A method that raises ends the run:
+    another one is created, which continues after the newest step that was saved.
 
     Args:
         target: what follows the name of the tool on the command line.
