@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib
-import importlib.util
 import io
 import os
 import signal
@@ -20,9 +19,7 @@ import genesis
 import harness
 import test_precision
 
-HAS_MATPLOTLIB = importlib.util.find_spec("matplotlib") is not None
-if HAS_MATPLOTLIB:
-    importlib.import_module("genesis.chart")  # Here, because mock.patch.dict(sys.modules) forgets what is imported inside.
+importlib.import_module("genesis.chart")  # Here, because mock.patch.dict(sys.modules) forgets what is imported inside.
 
 
 class Address(harness.DaemonTest):
@@ -60,7 +57,6 @@ class Charts(harness.DaemonTest):
         with self.assertRaisesRegex(genesis.FailedPreconditionError, "chart=True redraws a chart in a notebook, and this is none"):
             job.watch(chart=True)
 
-    @unittest.skipUnless(HAS_MATPLOTLIB, "matplotlib is not installed")
     def test_what_a_chart_shows(self):
         """A job that falls back to FP32, and loses its worker."""
         spec = test_precision.storm()
@@ -86,7 +82,6 @@ class Charts(harness.DaemonTest):
         self.assertGreater(numpy.nanmin(speeds), 0)
         self.assertEqual(chart._repr_png_()[:4], b"\x89PNG")
 
-    @unittest.skipUnless(HAS_MATPLOTLIB, "matplotlib is not installed")
     def test_a_chart_in_a_notebook(self):
         """A fake of IPython keeps what is shown."""
         shown = mock.Mock()
