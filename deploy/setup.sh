@@ -59,8 +59,8 @@ OPS_WHEELS=(grpcio==1.85.1 grpcio-reflection==1.85.1 PyYAML==6.0.3 kubectl-cli-b
 # Beside the torch of TEST_WHEELS, which they use: both sides of a comparison run the same one.
 BENCH_WHEELS=(lightning==2.6.6 accelerate==1.15.0 "ray[default]==2.60.0" torchvision==0.26.0 timm==1.0.31
   transformers==5.23.0)
-# Tools that jobs are forwarded to. MLflow's server without what only models need; pandas is beside torch.
-EXPORT_WHEELS=(tensorboard==2.21.0 wandb==0.31.0 trackio==0.43.0
+# Tools that jobs are forwarded to, and Optuna. MLflow's server without what only models need; pandas is beside torch.
+EXPORT_WHEELS=(tensorboard==2.21.0 wandb==0.31.0 trackio==0.43.0 optuna==5.0.0 colorlog==6.12.0
   mlflow-skinny==3.17.2 aiohttp==3.14.5 alembic==1.20.1 flask==3.1.3 flask-cors==6.0.5 graphene==3.4.3 huey==3.5.4 sqlalchemy==2.1.9)
 # torch.compile builds Python modules.
 BENCH_PACKAGES=(python3-dev)
