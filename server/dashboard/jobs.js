@@ -59,6 +59,7 @@ class JobList {
     this.rows = new Map();
     this.nextPage = "";
     this.more = false;
+    this.counted = 0;
     this.cursor = 0;
     this.generation = 0;
     this.loadingMore = false;
@@ -215,9 +216,17 @@ class JobList {
       if (place.nextSibling !== row.element) place.after(row.element);
       place = row.element;
     }
-    setText(this.empty, this.more ? `Only the first ${grouped(MAX_LISTED)} of the jobs that wait are listed. Filter by ID, owner or label to find others.` : this.shown.length ? "" : choice.text || choice.group !== "All" ? "No job matches." : "No jobs yet. Submit one with: genesisctl train -f job.yaml");
+    setText(this.empty, this.note());
     this.table.setAttribute("aria-rowcount", String(this.nextPage ? -1 : this.shown.length + 1));
     if (last > this.shown.length - 30) this.loadMore().catch(() => {});
+  }
+
+  /** Returns what is said below the list. */
+  note() {
+    if (this.more) return `Only the first ${grouped(MAX_LISTED)} of the jobs that wait are listed. Filter by ID, owner or label to find others.`;
+    if (this.shown.length) return "";
+    if (choice.text || choice.group !== "All") return "No job matches.";
+    return this.counted > 0 ? "None of the jobs is shown to you." : "No jobs yet. Submit one with: genesisctl train -f job.yaml";
   }
 
   onChosen() {}
@@ -257,6 +266,7 @@ export async function showJobs(frame) {
     for (const [name, states] of GROUPS) {
       const sum = states.reduce((total, state) => total + Number(stats.jobs_by_state?.[state] ?? 0), 0);
       setText(/** @type {Element} */ (counts.get(name)), grouped(sum));
+      if (name === GROUPS[0][0]) list.counted = sum;
     }
   };
   const slash = (/** @type {KeyboardEvent} */ event) => {
