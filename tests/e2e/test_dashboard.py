@@ -230,8 +230,12 @@ class DashboardTest(harness.DaemonTest):
         daemon.train("hold-1", harness.spec())
         for role, actions in (("viewer", 0), ("admin", 3)):
             page = self.open(daemon, "#/jobs/hold-1")
-            page.get_by_label("Token").fill(made[role][0])
-            page.get_by_role("button", name="Sign in").click()
+            dialog = page.get_by_role("dialog")
+            for token in ("wrong", made[role][0]):
+                dialog.get_by_label("Token").fill(token)
+                dialog.get_by_role("button", name="Sign in").click()
+                if token == "wrong":
+                    self.expect_text(dialog, "did not accept the token")
             self.expect_text(page.locator(".title"), "Running")
             self.expect_text(page.locator("#account"), role)
             expect(page.locator(".actions button")).to_have_count(actions)
