@@ -17,17 +17,6 @@
 namespace genesis {
 namespace {
 
-struct Member {
-  const char* name;
-  std::string DaemonAddress::*value;
-};
-
-constexpr Member kMembers[] = {{"server", &DaemonAddress::server},
-                               {"token_file", &DaemonAddress::token_file},
-                               {"tls_ca", &DaemonAddress::tls_ca},
-                               {"tls_cert", &DaemonAddress::tls_cert},
-                               {"tls_key", &DaemonAddress::tls_key}};
-
 void AddError(const YAML::Node& node, const std::string& path, const std::string& sentence,
               std::vector<FieldError>& errors) {
   const Place place = PlaceOf(node);
@@ -47,9 +36,10 @@ DaemonAddress ReadAddress(const YAML::Node& mapping, const std::string& path,
   }
   for (const auto& entry : mapping) {
     const std::string name = entry.first.IsScalar() ? entry.first.Scalar() : "";
-    const Member* member = std::find_if(std::begin(kMembers), std::end(kMembers),
-                                        [&name](const Member& each) { return name == each.name; });
-    if (member == std::end(kMembers) || !entry.second.IsScalar()) {
+    const AddressMember* member =
+        std::find_if(std::begin(kAddressMembers), std::end(kAddressMembers),
+                     [&name](const AddressMember& each) { return name == each.name; });
+    if (member == std::end(kAddressMembers) || !entry.second.IsScalar()) {
       AddError(entry.first, path,
                "accepted: server, token_file, tls_ca, tls_cert and tls_key, each a text", errors);
     } else {
@@ -109,7 +99,7 @@ absl::Status WriteContexts(const Contexts& contexts, const std::string& path) {
   YAML::Node root;
   root["current"] = contexts.current;
   for (const auto& [name, address] : contexts.daemons) {
-    for (const Member& member : kMembers) {
+    for (const AddressMember& member : kAddressMembers) {
       const std::string& value = address.*(member.value);
       if (!value.empty()) root["contexts"][name][member.name] = value;
     }

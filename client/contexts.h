@@ -10,6 +10,20 @@
 
 namespace genesis {
 
+// A member of DaemonAddress that contexts store under this name. As an option it is --token-file,
+// as a variable GENESIS_TOKEN_FILE.
+struct AddressMember {
+  const char* name;
+  std::string DaemonAddress::*value;
+  bool is_file;
+};
+inline constexpr AddressMember kAddressMembers[] = {
+    {"server", &DaemonAddress::server, false},
+    {"token_file", &DaemonAddress::token_file, true},
+    {"tls_ca", &DaemonAddress::tls_ca, true},
+    {"tls_cert", &DaemonAddress::tls_cert, true},
+    {"tls_key", &DaemonAddress::tls_key, true}};
+
 // The daemons that a user has named, as kubectl's contexts name clusters. Stored as YAML:
 //
 //   current: lab

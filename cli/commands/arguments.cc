@@ -2,9 +2,11 @@
 
 #include <optional>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "base/text/field_error.h"
 #include "base/text/nearest.h"
 #include "cli/commands/command_table.h"
@@ -154,18 +156,16 @@ bool ReadContext(const Environment& environment, Arguments& result) {
 // travels to another.
 void ReadDaemon(const Environment& environment, Arguments& result) {
   const bool context = ReadContext(environment, result);
-  const auto read = [&](const char* option, const char* variable, std::string& value) {
+  for (const AddressMember& member : kAddressMembers) {
+    const std::string option = OptionOf(member);
+    std::string& value = result.daemon.*member.value;
     if (result.Has(option)) {
       value = result.Value(option);
     } else if (!context) {
+      const std::string variable = absl::StrCat("GENESIS_", absl::AsciiStrToUpper(member.name));
       value = environment(variable).value_or(value);
     }
-  };
-  read("server", kServerVariable, result.daemon.server);
-  read("token-file", "GENESIS_TOKEN_FILE", result.daemon.token_file);
-  read("tls-ca", "GENESIS_TLS_CA", result.daemon.tls_ca);
-  read("tls-cert", "GENESIS_TLS_CERT", result.daemon.tls_cert);
-  read("tls-key", "GENESIS_TLS_KEY", result.daemon.tls_key);
+  }
   if (!context) result.daemon.token = environment("GENESIS_TOKEN").value_or("");
   if (absl::StartsWith(result.daemon.server, "unix:/")) return;
   const std::optional<HostPort> address = ParseHostPort(result.daemon.server);
@@ -178,6 +178,10 @@ void ReadDaemon(const Environment& environment, Arguments& result) {
 }
 
 }  // namespace
+
+std::string OptionOf(const AddressMember& member) {
+  return absl::StrReplaceAll(member.name, {{"_", "-"}});
+}
 
 const OptionRow* FindOption(const std::string& flag, const std::string& command) {
   if (const OptionRow* option = FindIn(GlobalOptions(), flag)) return option;

@@ -6,7 +6,7 @@
 
 #include "base/environment.h"
 #include "cli/session.h"
-#include "client/channel.h"
+#include "client/contexts.h"
 
 namespace genesis::cli {
 
@@ -32,6 +32,9 @@ struct Arguments {
   // Returns all values of `option`.
   std::vector<std::string> Values(const std::string& option) const;
 };
+
+// Returns the name of the option for a member of the address, such as "token-file".
+std::string OptionOf(const AddressMember& member);
 
 // Returns the option of the command, of all commands or, because options may precede the command,
 // of another one; nullptr if there is none. `flag` is "--watch" or "-f".

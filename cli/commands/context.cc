@@ -1,5 +1,7 @@
 // The `context` command.
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -30,10 +32,9 @@ std::string Absolute(const std::string& path) {
 
 // Returns whether an option of the connection is given, which a context then stores.
 bool HasConnection(const Arguments& arguments) {
-  for (const char* option : {"server", "token-file", "tls-ca", "tls-cert", "tls-key"}) {
-    if (arguments.Has(option)) return true;
-  }
-  return false;
+  return std::any_of(
+      std::begin(kAddressMembers), std::end(kAddressMembers),
+      [&arguments](const AddressMember& each) { return arguments.Has(OptionOf(each)); });
 }
 
 }  // namespace
@@ -52,9 +53,8 @@ ExitCode RunContext(const Arguments& arguments, Session& session) {
   const std::string& name = arguments.operands.front();
   if (HasConnection(arguments)) {
     DaemonAddress address = arguments.daemon;
-    for (std::string* file :
-         {&address.token_file, &address.tls_ca, &address.tls_cert, &address.tls_key}) {
-      *file = Absolute(*file);
+    for (const AddressMember& member : kAddressMembers) {
+      if (member.is_file) address.*member.value = Absolute(address.*member.value);
     }
     contexts->daemons[name] = address;
   } else if (!contexts->daemons.contains(name)) {
