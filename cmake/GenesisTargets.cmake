@@ -22,6 +22,19 @@ function(genesis_begin_with_torch name)
   target_compile_options(${name} PRIVATE -fpch-preprocess -pthread)
 endfunction()
 
+# genesis_embedded_files(source folder header function files...): sets `source` to a file that defines
+# `function`, declared by `header`, with the bytes of the files below `folder`.
+function(genesis_embedded_files source folder header function)
+  set(_output ${CMAKE_CURRENT_BINARY_DIR}/${function}.cc)
+  list(JOIN ARGN "," _list)
+  list(TRANSFORM ARGN PREPEND ${folder}/ OUTPUT_VARIABLE _paths)
+  add_custom_command(OUTPUT ${_output}
+    COMMAND ${CMAKE_COMMAND} -DFOLDER=${folder} -DFILES=${_list} -DOUTPUT=${_output} -DHEADER=${header}
+            -DFUNCTION=${function} -P ${PROJECT_SOURCE_DIR}/cmake/EmbedFiles.cmake
+    DEPENDS ${_paths} ${PROJECT_SOURCE_DIR}/cmake/EmbedFiles.cmake VERBATIM)
+  set(${source} ${_output} PARENT_SCOPE)
+endfunction()
+
 # genesis_program(name SOURCES ... LINK ...): a program in build/<preset>/bin.
 function(genesis_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
