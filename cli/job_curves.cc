@@ -26,13 +26,11 @@ JobSketch SketchOf(const GetCurvesResponse& response) {
 
 grpc::Status GetCurves(const std::string& job_id, const std::vector<std::string>& metrics,
                        int points, Session& session, GetCurvesResponse& response) {
-  grpc::ClientContext context;
-  SetDeadline(context, kCallTimeout);
   training::v1::GetCurvesRequest request;
   request.set_job_id(job_id);
   for (const std::string& metric : metrics) request.add_metrics(metric);
   request.set_points(points);
-  return session.service.GetCurves(&context, request, &response);
+  return Call(&Service::GetCurves, request, response, session);
 }
 
 const JobSketch& JobSketches::Of(const std::string& job_id) {

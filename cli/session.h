@@ -32,6 +32,16 @@ struct Session {
 void SetDeadline(grpc::ClientContext& context, absl::Duration timeout);
 inline constexpr absl::Duration kCallTimeout = absl::Seconds(10);
 
+// Calls a unary method of the service, such as &Service::GetJob, within kCallTimeout.
+using Service = training::v1::TrainingService::StubInterface;
+template <typename Request, typename Response>
+grpc::Status Call(grpc::Status (Service::*method)(grpc::ClientContext*, const Request&, Response*),
+                  const Request& request, Response& response, Session& session) {
+  grpc::ClientContext context;
+  SetDeadline(context, kCallTimeout);
+  return (session.service.*method)(&context, request, &response);
+}
+
 // Prints the error of a call and its cure. Returns kUnavailable if no daemon responded or the
 // daemon returned UNAVAILABLE, otherwise kFailure.
 ExitCode ReportError(const grpc::Status& status, Session& session);

@@ -28,10 +28,8 @@ grpc::Status Receive(const Arguments& arguments, const std::string& part, Sessio
   const uintmax_t present = fs::exists(part, error) ? fs::file_size(part, error) : 0;
   request.set_offset(static_cast<int64_t>(present));
   while (true) {
-    grpc::ClientContext context;
-    SetDeadline(context, kCallTimeout);
     training::v1::ReadArtifactResponse response;
-    const grpc::Status status = session.service.ReadArtifact(&context, request, &response);
+    const grpc::Status status = Call(&Service::ReadArtifact, request, response, session);
     if (!status.ok()) return status;
     const std::string& piece = response.piece();
     if (Crc32c(0, piece.data(), piece.size()) != response.piece_crc32c()) {
@@ -53,10 +51,8 @@ grpc::Status Receive(const Arguments& arguments, const std::string& part, Sessio
 ExitCode RunArtifacts(const Arguments& arguments, Session& session) {
   training::v1::ListArtifactsRequest request;
   request.set_job_id(arguments.operands.front());
-  grpc::ClientContext context;
-  SetDeadline(context, kCallTimeout);
   training::v1::ListArtifactsResponse response;
-  const grpc::Status status = session.service.ListArtifacts(&context, request, &response);
+  const grpc::Status status = Call(&Service::ListArtifacts, request, response, session);
   if (!status.ok()) return ReportError(status, session);
   if (PrintMessage(response, session)) return ExitCode::kOk;
   Table table({"NAME", ">SIZE", "WRITTEN"});

@@ -65,10 +65,8 @@ ExitCode RunCheckpoints(const Arguments& arguments, Session& session) {
 ExitCode RunCheckpointDelete(const Arguments& arguments, Session& session) {
   training::v1::DeleteCheckpointRequest request;
   request.set_checkpoint_id(arguments.operands.front());
-  grpc::ClientContext context;
-  SetDeadline(context, kCallTimeout);
   training::v1::DeleteCheckpointResponse response;
-  const grpc::Status status = session.service.DeleteCheckpoint(&context, request, &response);
+  const grpc::Status status = Call(&Service::DeleteCheckpoint, request, response, session);
   if (!status.ok()) return ReportError(status, session);
   if (!PrintMessage(response, session)) {
     session.out << "checkpoint " << Printable(request.checkpoint_id()) << " deleted\n";

@@ -24,10 +24,8 @@ std::string SettingsText(const google::protobuf::RepeatedPtrField<SettingValue>&
 }
 
 ExitCode Show(Session& session) {
-  grpc::ClientContext context;
-  SetDeadline(context, kCallTimeout);
   training::v1::GetConfigResponse response;
-  const grpc::Status status = session.service.GetConfig(&context, {}, &response);
+  const grpc::Status status = Call(&Service::GetConfig, {}, response, session);
   if (!status.ok()) return ReportError(status, session);
   if (PrintMessage(response, session)) return ExitCode::kOk;
   session.out << SettingsText(response.settings());
@@ -38,12 +36,10 @@ ExitCode Show(Session& session) {
 }
 
 ExitCode Reload(bool validate_only, Session& session) {
-  grpc::ClientContext context;
-  SetDeadline(context, kCallTimeout);
   training::v1::ReloadConfigRequest request;
   request.set_validate_only(validate_only);
   training::v1::ReloadConfigResponse response;
-  const grpc::Status status = session.service.ReloadConfig(&context, request, &response);
+  const grpc::Status status = Call(&Service::ReloadConfig, request, response, session);
   if (!status.ok()) return ReportError(status, session);
   if (PrintMessage(response, session)) return ExitCode::kOk;
   if (response.changed().empty()) {

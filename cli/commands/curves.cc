@@ -112,12 +112,10 @@ ExitCode RunCompare(const Arguments& arguments, Session& session) {
                ">SAMPLES/S", "PRECISION"});
   std::vector<Job> jobs;
   for (const std::string& id : arguments.operands) {
-    grpc::ClientContext context;
-    SetDeadline(context, kCallTimeout);
     training::v1::GetJobRequest request;
     request.set_job_id(id);
     training::v1::GetJobResponse response;
-    grpc::Status status = session.service.GetJob(&context, request, &response);
+    grpc::Status status = Call(&Service::GetJob, request, response, session);
     GetCurvesResponse curves;
     if (status.ok()) status = GetCurves(id, {"loss"}, /*points=*/1, session, curves);
     if (!status.ok()) return ReportError(status, session);

@@ -65,10 +65,8 @@ bool PrintMessage(const google::protobuf::Message& message, Session& session, bo
 }
 
 ExitCode RunStats(const Arguments&, Session& session) {
-  grpc::ClientContext context;
-  SetDeadline(context, kCallTimeout);
   StatsResponse response;
-  const grpc::Status status = session.service.Stats(&context, {}, &response);
+  const grpc::Status status = Call(&Service::Stats, {}, response, session);
   if (!status.ok()) return ReportError(status, session);
   if (!PrintMessage(response, session)) session.out << StatsText(response);
   return ExitCode::kOk;
@@ -90,10 +88,8 @@ ExitCode RunBackup(const Arguments&, Session& session) {
 }
 
 ExitCode RunInfo(const Arguments&, Session& session) {
-  grpc::ClientContext context;
-  SetDeadline(context, kCallTimeout);
   GetServerInfoResponse response;
-  const grpc::Status status = session.service.GetServerInfo(&context, {}, &response);
+  const grpc::Status status = Call(&Service::GetServerInfo, {}, response, session);
   if (!status.ok()) return ReportError(status, session);
   if (!PrintMessage(response, session)) session.out << InfoText(response);
   return ExitCode::kOk;

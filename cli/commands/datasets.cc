@@ -34,10 +34,8 @@ ExitCode RunDatasets(const Arguments&, Session& session) {
 ExitCode RunDatasetDelete(const Arguments& arguments, Session& session) {
   training::v1::DeleteDatasetRequest request;
   request.set_name(arguments.operands.front());
-  grpc::ClientContext context;
-  SetDeadline(context, kCallTimeout);
   training::v1::DeleteDatasetResponse response;
-  const grpc::Status status = session.service.DeleteDataset(&context, request, &response);
+  const grpc::Status status = Call(&Service::DeleteDataset, request, response, session);
   if (!status.ok()) return ReportError(status, session);
   if (!PrintMessage(response, session)) {
     session.out << "dataset " << Printable(request.name()) << " deleted\n";

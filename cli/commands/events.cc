@@ -45,9 +45,7 @@ ExitCode Print(const EventFilter& filter, int64_t cursor, Session& session) {
   training::v1::ListEventsResponse page;
   request.set_cursor(cursor);
   do {
-    grpc::ClientContext context;
-    SetDeadline(context, kCallTimeout);
-    const grpc::Status status = session.service.ListEvents(&context, request, &page);
+    const grpc::Status status = Call(&Service::ListEvents, request, page, session);
     if (!status.ok()) return ReportError(status, session);
     PrintEvents(page.events(), session);
     request.set_cursor(page.cursor());

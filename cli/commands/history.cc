@@ -112,10 +112,8 @@ ExitCode RunHistory(const Arguments& arguments, Session& session) {
   GetHistoryResponse all;
   if (csv) session.out << kCsvHeader;
   do {
-    grpc::ClientContext context;
-    SetDeadline(context, kCallTimeout);
     GetHistoryResponse page;
-    const grpc::Status status = session.service.GetHistory(&context, request, &page);
+    const grpc::Status status = Call(&Service::GetHistory, request, page, session);
     if (!status.ok()) return ReportError(status, session);
     request.set_page_token(page.next_page_token());
     page.clear_next_page_token();

@@ -15,15 +15,12 @@ namespace {
 // Makes a call that takes a job ID and returns the job.
 template <typename Request, typename Response>
 ExitCode Ask(Request request, const Arguments& arguments, Session& session,
-             grpc::Status (training::v1::TrainingService::StubInterface::*method)(
-                 grpc::ClientContext*, const Request&, Response*)) {
+             grpc::Status (Service::*method)(grpc::ClientContext*, const Request&, Response*)) {
   request.set_job_id(arguments.operands.front());
   const std::string fault = JobIdFault(request.job_id());
   if (!fault.empty()) return ReportUsage(fault, session);
-  grpc::ClientContext context;
-  SetDeadline(context, kCallTimeout);
   Response response;
-  const grpc::Status status = (session.service.*method)(&context, request, &response);
+  const grpc::Status status = Call(method, request, response, session);
   if (!status.ok()) return ReportError(status, session);
   if (!PrintMessage(response.job(), session)) {
     session.out << "job " << Printable(response.job().id()) << " "
@@ -35,19 +32,17 @@ ExitCode Ask(Request request, const Arguments& arguments, Session& session,
 }  // namespace
 
 ExitCode RunPause(const Arguments& arguments, Session& session) {
-  return Ask(training::v1::PauseJobRequest(), arguments, session,
-             &training::v1::TrainingService::StubInterface::PauseJob);
+  return Ask(training::v1::PauseJobRequest(), arguments, session, &Service::PauseJob);
 }
 
 ExitCode RunResume(const Arguments& arguments, Session& session) {
-  return Ask(training::v1::ResumeJobRequest(), arguments, session,
-             &training::v1::TrainingService::StubInterface::ResumeJob);
+  return Ask(training::v1::ResumeJobRequest(), arguments, session, &Service::ResumeJob);
 }
 
 ExitCode RunCancel(const Arguments& arguments, Session& session) {
   training::v1::CancelJobRequest request;
   request.set_now(arguments.Has("now"));
-  return Ask(request, arguments, session, &training::v1::TrainingService::StubInterface::CancelJob);
+  return Ask(request, arguments, session, &Service::CancelJob);
 }
 
 ExitCode RunUpdate(const Arguments& arguments, Session& session) {
@@ -77,7 +72,7 @@ ExitCode RunUpdate(const Arguments& arguments, Session& session) {
     return ReportUsage("update: nothing to change; give --priority, --label or --no-labels",
                        session);
   }
-  return Ask(request, arguments, session, &training::v1::TrainingService::StubInterface::UpdateJob);
+  return Ask(request, arguments, session, &Service::UpdateJob);
 }
 
 ExitCode RunDelete(const Arguments& arguments, Session& session) {
@@ -86,10 +81,8 @@ ExitCode RunDelete(const Arguments& arguments, Session& session) {
   request.set_delete_checkpoints(arguments.Has("checkpoints"));
   const std::string fault = JobIdFault(request.job_id());
   if (!fault.empty()) return ReportUsage(fault, session);
-  grpc::ClientContext context;
-  SetDeadline(context, kCallTimeout);
   training::v1::DeleteJobResponse response;
-  const grpc::Status status = session.service.DeleteJob(&context, request, &response);
+  const grpc::Status status = Call(&Service::DeleteJob, request, response, session);
   if (!status.ok()) return ReportError(status, session);
   if (!PrintMessage(response, session)) {
     session.out << "job " << request.job_id() << " deleted, with " << response.deleted_checkpoints()

@@ -153,10 +153,8 @@ ExitCode RunJob(const Arguments& arguments, Session& session) {
   request.set_job_id(arguments.operands.front());
   const std::string fault = JobIdFault(request.job_id());
   if (!fault.empty()) return ReportUsage(fault, session);
-  grpc::ClientContext context;
-  SetDeadline(context, kCallTimeout);
   training::v1::GetJobResponse response;
-  const grpc::Status status = session.service.GetJob(&context, request, &response);
+  const grpc::Status status = Call(&Service::GetJob, request, response, session);
   if (!status.ok()) return ReportError(status, session);
   if (!PrintMessage(response.job(), session)) {
     session.out << JobDetails(response.job()) << RankDetails(response.job())

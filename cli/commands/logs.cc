@@ -26,10 +26,8 @@ grpc::Status ReadLog(const std::string& job_id, Session& session, std::deque<std
   std::string text;
   training::v1::ReadArtifactResponse response;
   do {
-    grpc::ClientContext context;
-    SetDeadline(context, kCallTimeout);
     request.set_offset(static_cast<int64_t>(text.size()));
-    const grpc::Status status = session.service.ReadArtifact(&context, request, &response);
+    const grpc::Status status = Call(&Service::ReadArtifact, request, response, session);
     if (!status.ok()) return status;
     text += response.piece();
   } while (!response.piece().empty() && static_cast<int64_t>(text.size()) < response.size_bytes());

@@ -52,10 +52,8 @@ std::string PolicyText(const GetPrecisionPolicyResponse& response) {
 }
 
 ExitCode ShowPolicy(Session& session) {
-  grpc::ClientContext context;
-  SetDeadline(context, kCallTimeout);
   GetPrecisionPolicyResponse response;
-  const grpc::Status status = session.service.GetPrecisionPolicy(&context, {}, &response);
+  const grpc::Status status = Call(&Service::GetPrecisionPolicy, {}, response, session);
   if (!status.ok()) return ReportError(status, session);
   if (!PrintMessage(response, session)) session.out << PolicyText(response);
   return ExitCode::kOk;
@@ -79,10 +77,8 @@ ExitCode SetPolicy(bool allowed, const Arguments& arguments, Session& session) {
                                     "; accepted: new-attempts, next-step or at-once"),
                        session);
   }
-  grpc::ClientContext context;
-  SetDeadline(context, kCallTimeout);
   training::v1::SetPrecisionPolicyResponse response;
-  const grpc::Status status = session.service.SetPrecisionPolicy(&context, request, &response);
+  const grpc::Status status = Call(&Service::SetPrecisionPolicy, request, response, session);
   if (!status.ok()) return ReportError(status, session);
   if (!PrintMessage(response, session)) {
     session.out << "reduced precision is "
@@ -95,10 +91,8 @@ ExitCode SetPolicy(bool allowed, const Arguments& arguments, Session& session) {
 }  // namespace
 
 ExitCode RunWorkers(const Arguments&, Session& session) {
-  grpc::ClientContext context;
-  SetDeadline(context, kCallTimeout);
   ListWorkersResponse response;
-  const grpc::Status status = session.service.ListWorkers(&context, {}, &response);
+  const grpc::Status status = Call(&Service::ListWorkers, {}, response, session);
   if (!status.ok()) return ReportError(status, session);
   if (!PrintMessage(response, session)) session.out << WorkersText(response);
   return ExitCode::kOk;
@@ -107,10 +101,8 @@ ExitCode RunWorkers(const Arguments&, Session& session) {
 ExitCode RunDrainWorker(const Arguments& arguments, Session& session) {
   training::v1::DrainWorkerRequest request;
   request.set_worker_id(arguments.operands.front());
-  grpc::ClientContext context;
-  SetDeadline(context, kCallTimeout);
   training::v1::DrainWorkerResponse response;
-  const grpc::Status status = session.service.DrainWorker(&context, request, &response);
+  const grpc::Status status = Call(&Service::DrainWorker, request, response, session);
   if (!status.ok()) return ReportError(status, session);
   if (!PrintMessage(response.worker(), session)) {
     session.out << "worker " << Printable(request.worker_id()) << " is drained"

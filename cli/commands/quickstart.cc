@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/text/field_error.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/example_files.h"
@@ -53,9 +54,10 @@ ExitCode RunQuickstart(const Arguments& arguments, Session& session) {
       std::find_if(std::begin(kWorkloads), std::end(kWorkloads),
                    [&name](const Workload& each) { return name == each.name; });
   if (workload == std::end(kWorkloads)) {
-    return ReportUsage(absl::StrCat(QuoteValue(name),
-                                    ": unknown workload; accepted: world_model, "
-                                    "transformer, radio_unet, module or ranks"),
+    const std::string accepted = absl::StrJoin(
+        kWorkloads, ", ",
+        [](std::string* out, const Workload& each) { absl::StrAppend(out, each.name); });
+    return ReportUsage(absl::StrCat(QuoteValue(name), ": unknown workload; accepted: ", accepted),
                        session);
   }
   const std::string file = arguments.Value("file");

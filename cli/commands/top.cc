@@ -46,30 +46,17 @@ grpc::Status ListJobs(bool ended, int count, Session& session, std::vector<Job>&
   }
   request.set_page_size(count);
   if (!ended) request.set_order(training::v1::JOB_ORDER_PRIORITY);
-  grpc::ClientContext context;
-  SetDeadline(context, kCallTimeout);
   training::v1::ListJobsResponse response;
-  const grpc::Status status = session.service.ListJobs(&context, request, &response);
+  const grpc::Status status = Call(&Service::ListJobs, request, response, session);
   jobs.assign(response.jobs().begin(), response.jobs().end());
   return status;
 }
 
-template <typename Request, typename Response, typename Method>
-grpc::Status Ask(Method method, Session& session, Response& response) {
-  grpc::ClientContext context;
-  SetDeadline(context, kCallTimeout);
-  return (session.service.*method)(&context, Request(), &response);
-}
-
 grpc::Status ReadView(Session& session, View& view) {
-  using Service = training::v1::TrainingService::StubInterface;
   constexpr int kJobs = 100, kEnded = 10;
-  grpc::Status status =
-      Ask<training::v1::GetServerInfoRequest>(&Service::GetServerInfo, session, view.info);
-  if (status.ok()) status = Ask<training::v1::StatsRequest>(&Service::Stats, session, view.stats);
-  if (status.ok()) {
-    status = Ask<training::v1::ListWorkersRequest>(&Service::ListWorkers, session, view.workers);
-  }
+  grpc::Status status = Call(&Service::GetServerInfo, {}, view.info, session);
+  if (status.ok()) status = Call(&Service::Stats, {}, view.stats, session);
+  if (status.ok()) status = Call(&Service::ListWorkers, {}, view.workers, session);
   if (status.ok()) status = ListJobs(/*ended=*/false, kJobs, session, view.jobs);
   if (status.ok()) status = ListJobs(/*ended=*/true, kEnded, session, view.ended);
   std::stable_partition(view.jobs.begin(), view.jobs.end(), HasWorker);

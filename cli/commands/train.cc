@@ -170,10 +170,8 @@ ExitCode RunTrain(const Arguments& arguments, Session& session) {
   }
   request.set_job_id(arguments.Value("job-id"));
   request.set_validate_only(arguments.Has("validate-only"));
-  grpc::ClientContext context;
-  SetDeadline(context, kCallTimeout);
   training::v1::TrainResponse response;
-  const grpc::Status status = session.service.Train(&context, request, &response);
+  const grpc::Status status = Call(&Service::Train, request, response, session);
   if (!status.ok()) return ReportError(status, session);
   const bool watch = arguments.Has("watch");
   if (session.output == OutputFormat::kTable) {
