@@ -1,4 +1,5 @@
 // Methods for checkpoints, except the two streaming ones.
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -68,11 +69,10 @@ void TrainingApi::Checkpoint(const Caller& caller, const CheckpointRequest& requ
   std::string fault = CheckpointIdFault(request.name());
   if (fault.empty() && request.name().size() > kLongestName) fault = "at most 63 letters";
   if (!fault.empty()) return callback(ToStatus({{"name", QuoteValue(request.name()), fault}}));
-  if (parts_.jobs->queries().Get(caller, request.job_id()).ok() &&
-      parts_.jobs->queries().GetCheckpoint(caller, NamedId(request)).ok()) {
-    return callback(NameTaken(request));
-  }
   if (const auto job = parts_.jobs->queries().Get(caller, request.job_id()); job.ok()) {
+    if (parts_.jobs->queries().GetCheckpoint(caller, NamedId(request)).ok()) {
+      return callback(NameTaken(request));
+    }
     const int64_t bytes = std::max<int64_t>(1, job->latest_checkpoint().size_bytes());
     const absl::Status room = parts_.jobs->admission().CheckRoom(
         job->owner(), bytes, absl::StrCat("checkpoint ", QuoteValue(request.name())));

@@ -45,24 +45,14 @@ absl::StatusOr<ListDatasetsResponse> ListPage(const DatasetOwners& owners, const
   return response;
 }
 
-// Returns OK if the dataset exists and the caller may change it.
-absl::Status CheckDeletion(DatasetOwners& owners, const Caller& caller, const std::string& name) {
-  const absl::Status exists = DescribeDataset(owners.root(), name).status();
+// Returns OK if the dataset exists, by `exists`, and the caller may change it.
+absl::Status CheckDeletion(DatasetOwners& owners, const Caller& caller, const std::string& name,
+                           const absl::Status& exists) {
   if (!exists.ok() && !absl::IsNotFound(exists)) return exists;
   const absl::Status allowed = owners.CheckChange(caller, name);
   // An operator removed the dataset and left the record of its owners.
   if (!exists.ok() && allowed.ok()) owners.Forget(name);
   return exists.ok() ? allowed : exists;
-}
-
-absl::Status DeleteOwned(DatasetOwners& owners, const Caller& caller, const std::string& name) {
-  // Another call of the caller may have ended its ownership.
-  if (absl::Status allowed = owners.CheckChange(caller, name); !allowed.ok()) return allowed;
-  const absl::StatusOr<bool> stays = owners.Leave(caller, name);
-  if (!stays.ok() || *stays) return stays.status();
-  absl::Status removed = RemoveDataset(owners.root(), name);
-  if (removed.ok()) owners.Forget(name);
-  return removed;
 }
 
 }  // namespace
@@ -83,17 +73,21 @@ void TrainingApi::DeleteDataset(const Caller& caller,
   if (!fault.empty()) return callback(ToStatus({{"name", QuoteValue(name), fault}}));
   const auto remove = [datasets = parts_.datasets, owners = parts_.owners, caller, name, callback] {
     const absl::Status removed =
-        datasets->Remove(name, [&] { return DeleteOwned(*owners, caller, name); });
+        // Another call of the caller may have ended its ownership, so Delete checks it again.
+        datasets->Remove(name, [&] {
+          return owners->Delete(caller, name, [&] { return RemoveDataset(owners->root(), name); });
+        });
     if (!removed.ok()) return callback(removed);
     callback(training::v1::DeleteDatasetResponse());
   };
   parts_.datasets->Post([parts = parts_, caller, name, callback, remove] {
-    if (absl::IsNotFound(DescribeDataset(parts.owners->root(), name).status())) {
+    const absl::Status exists = DescribeDataset(parts.owners->root(), name).status();
+    if (absl::IsNotFound(exists)) {
       const absl::Status incomplete = parts.uploads->RemoveIncomplete(caller, name);
       if (incomplete.ok()) return callback(training::v1::DeleteDatasetResponse());
       if (!absl::IsNotFound(incomplete)) return callback(incomplete);
     }
-    const absl::Status allowed = CheckDeletion(*parts.owners, caller, name);
+    const absl::Status allowed = CheckDeletion(*parts.owners, caller, name, exists);
     if (!allowed.ok()) return callback(allowed);
     parts.jobs->requests().JobThatNeedsDataset(
         caller, name,

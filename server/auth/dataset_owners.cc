@@ -209,6 +209,16 @@ absl::StatusOr<bool> DatasetOwners::Leave(const Caller& caller, const std::strin
   return true;
 }
 
+absl::Status DatasetOwners::Delete(const Caller& caller, const std::string& dataset,
+                                   const std::function<absl::Status()>& remove) {
+  if (absl::Status allowed = CheckChange(caller, dataset); !allowed.ok()) return allowed;
+  const absl::StatusOr<bool> stays = Leave(caller, dataset);
+  if (!stays.ok() || *stays) return stays.status();
+  absl::Status removed = remove();
+  if (removed.ok()) Forget(dataset);
+  return removed;
+}
+
 void DatasetOwners::Forget(const std::string& dataset) {
   const absl::MutexLock lock(&files_);
   Replace(dataset, Record());

@@ -66,6 +66,10 @@ class DatasetOwners {
   // Removes the caller from the owners, durably, if the dataset stays for others. Returns false if
   // the caller, an admin or the only owner, may delete it.
   absl::StatusOr<bool> Leave(const Caller& caller, const std::string& dataset);
+  // Deletes a dataset by `remove`, and then its record, or only ends the caller's ownership if
+  // others own it too. CheckChange's status, or that of `remove`.
+  absl::Status Delete(const Caller& caller, const std::string& dataset,
+                      const std::function<absl::Status()>& remove);
   // Removes the record of a dataset that is gone.
   void Forget(const std::string& dataset);
 

@@ -384,13 +384,14 @@ absl::Status UploadStore::RemoveIncomplete(const Caller& caller, const std::stri
       return absl::AbortedError(absl::StrCat("a call writes to ", QuoteValue(dataset),
                                              "; delete it when that call has ended"));
     }
-    if (status = owners_->CheckChange(caller, DatasetOf(part)); !status.ok()) return status;
-    const absl::StatusOr<bool> stays = owners_->Leave(caller, DatasetOf(part));
-    if (!stays.ok()) return stays.status();
-    if (*stays) continue;
-    if (unlinkat(folder->fd(), part.c_str(), 0) != 0) return FileFault(PathOf(root_, part), errno);
-    owners_->Forget(DatasetOf(part));
-    turn.SetOver();
+    status = owners_->Delete(caller, DatasetOf(part), [&] {
+      if (unlinkat(folder->fd(), part.c_str(), 0) != 0) {
+        return FileFault(PathOf(root_, part), errno);
+      }
+      turn.SetOver();
+      return absl::OkStatus();
+    });
+    if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
