@@ -77,6 +77,29 @@ size_t ValidBlock(absl::string_view bytes, BlockHeader& header) {
   return checksum == Get<uint32_t>(bytes, kMagic.size()) ? size : 0;
 }
 
+// Calls `see(header, rows)` for each valid block. Returns the number of the other bytes.
+template <typename See>
+size_t ForEachBlock(absl::string_view bytes, See see) {
+  size_t damaged = 0;
+  int faults = 0;
+  while (!bytes.empty()) {
+    BlockHeader header;
+    const size_t size = faults < kMaxFaults ? ValidBlock(bytes, header) : 0;
+    if (size > 0) {
+      const size_t rows = uint64_t{header.count} * RowSize(header);
+      see(header, bytes.substr(size - rows, rows));
+      bytes.remove_prefix(size);
+      continue;
+    }
+    ++faults;
+    const size_t next =
+        faults < kMaxFaults ? std::min(bytes.find(kMagic, 1), bytes.size()) : bytes.size();
+    damaged += next;
+    bytes.remove_prefix(next);
+  }
+  return damaged;
+}
+
 void AppendRows(const BlockHeader& header, absl::string_view rows,
                 std::vector<CurvePoint>& points) {
   // Every step of a run has equally many.
@@ -217,24 +240,18 @@ std::string EncodePoints(const std::vector<CurvePoint>& points, int level) {
   return bytes;
 }
 
+int64_t FirstStep(absl::string_view bytes) {
+  int64_t first = std::numeric_limits<int64_t>::max();
+  ForEachBlock(bytes, [&first](const BlockHeader& header, absl::string_view) {
+    first = std::min(first, header.first_step);
+  });
+  return first;
+}
+
 size_t DecodeBlocks(absl::string_view bytes, std::vector<CurvePoint>& points) {
-  size_t damaged = 0;
-  int faults = 0;
-  while (!bytes.empty()) {
-    BlockHeader header;
-    const size_t size = faults < kMaxFaults ? ValidBlock(bytes, header) : 0;
-    if (size > 0) {
-      AppendRows(header, bytes.substr(size - uint64_t{header.count} * RowSize(header)), points);
-      bytes.remove_prefix(size);
-      continue;
-    }
-    ++faults;
-    const size_t next =
-        faults < kMaxFaults ? std::min(bytes.find(kMagic, 1), bytes.size()) : bytes.size();
-    damaged += next;
-    bytes.remove_prefix(next);
-  }
-  return damaged;
+  return ForEachBlock(bytes, [&points](const BlockHeader& header, absl::string_view rows) {
+    AppendRows(header, rows, points);
+  });
 }
 
 }  // namespace genesis

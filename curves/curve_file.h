@@ -105,6 +105,9 @@ std::string EncodeSteps(absl::Span<const CurveStep> steps);
 // Returns blocks of another level.
 std::string EncodePoints(const std::vector<CurvePoint>& points, int level);
 
+// Returns the lowest first step of the valid blocks of a file; the largest int64_t if it has none.
+int64_t FirstStep(absl::string_view bytes);
+
 // Reads the blocks of a file into `points` by AppendPoint. Bytes that are not a valid block are
 // skipped. Returns their number.
 size_t DecodeBlocks(absl::string_view bytes, std::vector<CurvePoint>& points);

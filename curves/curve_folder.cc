@@ -77,34 +77,21 @@ absl::Status CombineCurveFiles(const std::string& folder, const std::vector<Curv
   return absl::OkStatus();
 }
 
-namespace {
-
-// Removes the files before those with steps from `from_step` on. A file takes the place of all
-// earlier steps from its first one on, so the files before it have none of them.
-absl::Status KeepFrom(const std::string& folder, int64_t from_step, std::vector<CurveFile>& files) {
-  for (size_t i = from_step > 0 ? files.size() : 0; i > 0; --i) {
-    const absl::StatusOr<std::string> bytes = ReadCurveFile(folder, files[i - 1].name);
-    if (!bytes.ok()) return bytes.status();
-    std::vector<CurvePoint> points;
-    DecodeBlocks(*bytes, points);
-    if (points.empty() || points.front().first_step > from_step) continue;
-    files.erase(files.begin(), files.begin() + static_cast<std::ptrdiff_t>(i) - 1);
-    break;
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
-
 absl::StatusOr<Curves> ReadCurves(const std::string& folder, const CurveQuery& query) {
-  absl::StatusOr<std::vector<CurveFile>> files = ListCurveFiles(folder);
+  const absl::StatusOr<std::vector<CurveFile>> files = ListCurveFiles(folder);
   if (!files.ok()) return files.status();
-  if (absl::Status kept = KeepFrom(folder, query.from_step, *files); !kept.ok()) return kept;
+  std::vector<std::string> contents;  // The newest file first.
+  for (auto file = files->rbegin(); file != files->rend(); ++file) {
+    absl::StatusOr<std::string> bytes = ReadCurveFile(folder, file->name);
+    if (!bytes.ok()) return bytes.status();
+    contents.push_back(*std::move(bytes));
+    // A file takes the place of all earlier steps from its first one on, so the files before it
+    // have none of the steps.
+    if (query.from_step > 0 && FirstStep(contents.back()) <= query.from_step) break;
+  }
   Curves read;
   std::vector<CurvePoint> all;
-  for (const CurveFile& file : *files) {
-    const absl::StatusOr<std::string> bytes = ReadCurveFile(folder, file.name);
-    if (!bytes.ok()) return bytes.status();
+  for (auto bytes = contents.rbegin(); bytes != contents.rend(); ++bytes) {
     read.damaged_bytes += static_cast<int64_t>(DecodeBlocks(*bytes, all));
   }
   if (all.empty()) return read;

@@ -38,7 +38,7 @@ struct CurveQuery {
 struct Curves {
   // Points of equally many steps, each, unless older steps are only kept more coarsely.
   std::vector<CurvePoint> points;
-  int64_t last_step = 0;      // Newest step of the job.
+  int64_t last_step = 0;      // Newest step in the files.
   int64_t damaged_bytes = 0;  // Bytes that cannot be read, of the files that were read.
 };
 
