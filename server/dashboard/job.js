@@ -54,7 +54,7 @@ class JobScreen {
     this.timeline = h("ol", { class: "timeline" });
     // The stream has the progress of the job, not of its ranks.
     this.timer = setInterval(() => {
-      if (!document.hidden && (this.job?.ranks ?? []).length && !isFinal(stateOf(this.job))) this.refresh();
+      if (!document.hidden && (this.job?.ranks ?? []).length && !isFinal(stateOf(this.job))) this.refreshJob();
     }, RANKS_SECONDS * 1000);
   }
 
@@ -128,9 +128,14 @@ class JobScreen {
   }
 
   async refresh() {
+    // A refused call has asked for a token.
+    await Promise.all([this.refreshJob(), this.loadHistory().catch(() => {})]);
+    this.draw();
+  }
+
+  async refreshJob() {
     try {
-      const [{ job }] = await Promise.all([get(jobPath(this.id)), this.loadHistory()]);
-      this.job = job;
+      this.job = (await get(jobPath(this.id))).job;
       this.draw();
     } catch (error) {
       if (/** @type {any} */ (error).status === 404) this.frame.failed(error);

@@ -14,6 +14,9 @@ const card = (title, value, note, kind = "") => h("div", { class: `card ${kind}`
 export class Overview {
   /** @param {Promise<{caller: string, caller_role: string}>} caller */
   constructor(caller) {
+    this.failures = 0;
+    /** @type {any[]} Failed jobs, the newest first; read again when their number changes. */
+    this.failed = [];
     caller.then((found) => { this.caller = found; }, () => {});
     this.attention = h("section", { class: "attention", hidden: true, "aria-label": "Needs attention" });
     this.cards = h("section", { class: "cards", "aria-label": "Overview" });
@@ -28,11 +31,13 @@ export class Overview {
   }
 
   async load() {
-    const [stats, workers, policy, failed] = await Promise.all([get("stats"), get("workers"), get("precision_policy"),
-      get("jobs", { states: "JOB_STATE_FAILED", page_size: FAILED_PAGE })]);
+    const [stats, workers, policy] = await Promise.all([get("stats"), get("workers"), get("precision_policy")]);
+    const failures = Number(stats.jobs_by_state?.FAILED ?? 0);
+    if (failures !== this.failures) this.failed = (await get("jobs", { states: "JOB_STATE_FAILED", page_size: FAILED_PAGE })).jobs;
+    this.failures = failures;
     this.showCards(stats, policy);
     this.showWorkers(workers);
-    this.showAttention(workers, failed);
+    this.showAttention(workers);
     this.onStats(stats);
   }
 
@@ -55,10 +60,10 @@ export class Overview {
 
   /**
    * Lists what a person should look at: failures of the last day, and devices that get no jobs.
-   * @param {any} workers @param {any} failed
+   * @param {any} workers
    */
-  showAttention(workers, failed) {
-    const recent = failed.jobs.filter((/** @type {any} */ job) => seconds(job.end_time) > Date.now() / 1000 - DAY_SECONDS);
+  showAttention(workers) {
+    const recent = this.failed.filter((/** @type {any} */ job) => seconds(job.end_time) > Date.now() / 1000 - DAY_SECONDS);
     const newest = recent.sort((/** @type {any} */ a, /** @type {any} */ b) => seconds(b.end_time) - seconds(a.end_time))[0];
     const count = `${recent.length}${recent.length === FAILED_PAGE ? " or more" : ""} ${recent.length === 1 ? "job" : "jobs"}`;
     const items = [
