@@ -265,7 +265,8 @@ class Outages(ExportersTest):
         self.assertRegex(lines[dead + ":"], "2000 steps and [0-9]+ events sent, [1-9][0-9]* failures, 0 dropped")
         self.assertIn("0 steps and 0 events sent", lines[silent + ":"])
 
-    def test_what_is_deleted_before_it_was_sent_is_counted(self):
+    def killed_amid_a_job(self):
+        """Returns a daemon with the running job "run" and the tool to which a forwarder sent its first points before it was killed."""
         daemon = self.start()
         tool = f"tensorboard:{self.folder}/tb"
         forward = self.forward(daemon, tool)
@@ -273,6 +274,10 @@ class Outages(ExportersTest):
         self.wait_for_points(tool, 0)
         forward.kill()
         forward.wait()
+        return daemon, tool
+
+    def test_what_is_deleted_before_it_was_sent_is_counted(self):
+        daemon, tool = self.killed_amid_a_job()
         daemon.ctl("cancel", "run")
         daemon.wait_for_end("run")
         daemon.ctl("delete", "run")
@@ -282,13 +287,7 @@ class Outages(ExportersTest):
         self.assertIn("not sent: the end of job run, which was deleted", self.errors.read_text())
 
     def test_events_that_the_daemon_dropped_are_counted_and_the_end_is_sent(self):
-        daemon = self.start()
-        tool = f"tensorboard:{self.folder}/tb"
-        forward = self.forward(daemon, tool)
-        daemon.train("run", harness.spec(max_steps=20000, batch_size=1024))
-        self.wait_for_points(tool, 0)
-        forward.kill()
-        forward.wait()
+        daemon, tool = self.killed_amid_a_job()
         daemon.ctl("pause", "run")
         with genesis.Client(daemon.grpc) as client:
             job = client.job("run")
