@@ -45,7 +45,7 @@ std::vector<std::string> YamlBlocks(const std::string& page) {
 
 TEST(JobFilePageTest, HoldsOnlyJobsThatAreRead) {
   const std::vector<std::string> blocks = YamlBlocks(ReadPage("job_file.md"));
-  ASSERT_EQ(blocks.size(), 4u);
+  ASSERT_EQ(blocks.size(), 3u);
   for (const std::string& block : blocks) {
     const absl::StatusOr<JobSpec> spec = ParseJobFile(block, "job_file.md");
     EXPECT_TRUE(spec.ok()) << spec.status();
