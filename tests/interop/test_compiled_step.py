@@ -24,6 +24,8 @@ STEPS = 200
 
 
 class CompiledStepTest(unittest.TestCase):
+    eager = {}  # Records of the steps by the text of the job.
+
     @classmethod
     def setUpClass(cls):
         folder = tempfile.TemporaryDirectory()
@@ -156,8 +158,9 @@ class CompiledStepTest(unittest.TestCase):
     def refusal(self, folder, job=None):
         job = job or self.fp32_job(max_steps=10)
         refused, how = self.run_job("refused", job, compiled=folder)
-        eager, _ = self.run_job("wanted", job, compiled=False)
-        self.assertEqual(refused, eager)
+        if job.read_text() not in self.eager:
+            self.eager[job.read_text()], _ = self.run_job("wanted", job, compiled=False)
+        self.assertEqual(refused, self.eager[job.read_text()])
         self.assertEqual(len(how), 1)
         self.assertTrue(how[0].startswith("eager, because "), how)
         return how[0]

@@ -1,8 +1,9 @@
-"""Tests that ranks started by real torchrun train like one process with their batches combined and like DistributedDataParallel, and that
-they end, stop and resume together."""
+"""Tests that ranks train like one process with their batches combined and like DistributedDataParallel, and that they end, stop and resume
+together, by real torchrun where it has a part in it."""
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import unittest
@@ -32,7 +33,7 @@ class RanksTest(RankJobs):
 
     def test_one_writes_and_tells(self):
         job = self.job()
-        _, output = self.train(job)
+        _, output = self.train(job, by_torchrun=True)
         self.assertEqual(output.count("training complete"), 1)
         self.assertEqual(output.count("\nranks: 2, each with batches of 32\n"), 1)
         self.assertEqual(len(list(job.parent.glob("*.pt"))), 1)
@@ -40,11 +41,11 @@ class RanksTest(RankJobs):
     def test_such_a_job_resumes_with_any_number_of_ranks(self):
         settings = {"training": {"max_steps": 40}, "distributed": {"shard_optimizer_state": True}}
         wanted = self.undisturbed(**settings)
+        self.train(self.job("begun", **{**settings, "training": {"max_steps": 20}}))
         # Each combination has the same examples per step, so the jobs differ only in the order of sums.
         for count, batch in (1, 64), (2, 32), (4, 16):
             with self.subTest(count):
-                job = self.job(f"ranks{count}", **{**settings, "training": {"max_steps": 20}})
-                self.train(job)
+                shutil.copytree(self.folder / "begun", self.folder / f"ranks{count}")
                 job = self.job(f"ranks{count}", **{**settings, "training": {"max_steps": 40, "batch_size": batch}})
                 if count == 1:
                     twin.run_worker(job, job.parent, "--resume", "latest")

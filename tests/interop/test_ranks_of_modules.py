@@ -13,7 +13,7 @@ import tiers
 import torch
 import twin
 from exported_jobs import BATCH, EXAMPLES, GATE, MODULES, PURE, STEPS, Attentive, Compilable, ExportedJobs, Loop, Normed, Partial, learnt
-from rank_jobs import GLOO, LONG, torchrun
+from rank_jobs import GLOO, LONG, launched
 
 RANKS = 2
 # Gradients are summed in another order, and trainer/kernels may compute products and attention of BF16 in FP32.
@@ -27,8 +27,8 @@ class RanksOfModules(ExportedJobs):
     def train(self, job, *flags, environment=None):
         """Runs a job with two ranks. Returns the records of the steps, the last checkpoint, and the output."""
         with tempfile.TemporaryDirectory() as folder:
-            command = torchrun("--no-python", twin.WORKER, "--spec", job, "--checkpoint-dir", folder, "--telemetry",
-                               f"{folder}/telemetry.jsonl", "--threads", "1", *flags, count=RANKS)
+            command = launched(twin.WORKER, "--spec", job, "--checkpoint-dir", folder, "--telemetry", f"{folder}/telemetry.jsonl",
+                               "--threads", "1", *flags, count=RANKS)
             done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **GATE, **(environment or {})},
                                   timeout=LONG)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
