@@ -57,7 +57,7 @@ function(genesis_plugin name source headers)
 endfunction()
 
 # genesis_tests(room FILES name... LINK ... [DEFINITIONS ...]): tests/<room>/<name>.cc as one GoogleTest
-# program, tests/<room>_tests. Every TEST in it is a separate ctest, <room>.<Suite>.<Name>.
+# program, tests/<room>_tests.
 function(genesis_tests room)
   cmake_parse_arguments(ARG "" "" "FILES;LINK;DEFINITIONS" ${ARGN})
   list(TRANSFORM ARG_FILES APPEND .cc)
@@ -66,15 +66,43 @@ function(genesis_tests room)
   target_compile_definitions(${room}_tests PRIVATE ${ARG_DEFINITIONS})
 endfunction()
 
+# genesis_gtest_program(name prefix file...): a GoogleTest program. Each suite is a ctest, <prefix>.<Suite>, because
+# to load LibTorch takes longer than most tests. Each test of tests/slow_tests.txt is one of its own.
 function(genesis_gtest_program name prefix)
   add_executable(${name} ${ARGN})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE genesis_flags GTest::gmock GTest::gtest_main)
-  file(STRINGS ${PROJECT_SOURCE_DIR}/tests/slow_tests.txt _slow REGEX "^[^#]")
-  list(JOIN _slow ":" _slow)
-  gtest_discover_tests(${name} TEST_PREFIX ${prefix}. TEST_FILTER "-${_slow}" DISCOVERY_MODE PRE_TEST
-                       TEST_LIST ${name}_unit PROPERTIES LABELS unit TIMEOUT 300)
-  gtest_discover_tests(${name} TEST_PREFIX ${prefix}. TEST_FILTER "${_slow}" DISCOVERY_MODE PRE_TEST
-                       TEST_LIST ${name}_gate PROPERTIES LABELS gate TIMEOUT 300)
+  file(STRINGS ${PROJECT_SOURCE_DIR}/tests/slow_tests.txt _listed REGEX "^[^#]")
+  foreach(_file ${ARGN})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${_file})
+    file(READ ${_file} _text)
+    string(REGEX MATCHALL "\nTEST(_F|_P)?\\([ \n]*[A-Za-z0-9_]+,[ \n]*[A-Za-z0-9_]+\\)" _tests "${_text}")
+    foreach(_test ${_tests})
+      string(REGEX REPLACE "^.*\\([ \n]*([A-Za-z0-9_]+),[ \n]*([A-Za-z0-9_]+)\\)$" "\\1;\\2" _test "${_test}")
+      list(GET _test 0 _suite)
+      list(JOIN _test "." _test)
+      # A test with parameters is listed as Instance/Suite.Name/0.
+      set(_slow ${_listed})
+      list(FILTER _slow INCLUDE REGEX "^([A-Za-z0-9_]+/)?${_test}(/[0-9]+)?$")
+      list(APPEND _slow_of_${_suite} ${_slow})
+      if(NOT _test IN_LIST _slow)
+        list(APPEND _suites ${_suite})
+      endif()
+      foreach(_each ${_slow})
+        genesis_gtest(${name} ${prefix}.${_each} ${_each} gate)
+      endforeach()
+    endforeach()
+  endforeach()
+  list(REMOVE_DUPLICATES _suites)
+  foreach(_suite ${_suites})
+    list(JOIN _slow_of_${_suite} ":" _slow)
+    genesis_gtest(${name} ${prefix}.${_suite} "${_suite}.*:*/${_suite}.*-${_slow}" unit)
+  endforeach()
+endfunction()
+
+# genesis_gtest(program test filter label)
+function(genesis_gtest program test filter label)
+  add_test(NAME ${test} COMMAND ${program} --gtest_filter=${filter})
+  set_tests_properties(${test} PROPERTIES LABELS ${label} TIMEOUT 300 FAIL_REGULAR_EXPRESSION "Running 0 tests")
 endfunction()
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/slow_tests.txt)
