@@ -23,35 +23,37 @@ slowest() {
   test_seconds "$1" | sort -rn | awk 'NR <= 10 { print $1, "s ", $2 }'
 }
 
-# slow_units LOG UNITS: lists unit tests that took more than a second: of a busy machine, or for
-# tests/slow_tests.txt. UNITS: what ctest -N prints.
+# Output of each test of the last run.
+LAST_LOG=$GENESIS_ROOT/build/release/Testing/Temporary/LastTest.log
+
+# Lists GoogleTests that took more than a second: of a busy machine, or for tests/slow_tests.txt.
 slow_units() {
-  awk 'NR == FNR { if (/Test +#/) unit[$3]; next }
-       $2 in unit && $1 > 1 { if (!shown++) print "\nUnit tests of more than a second:"; print "  " $1 " s " $2 }' \
-    <(printf '%s\n' "$2") <(test_seconds "$1")
+  awk 'NR == FNR { known[$1]; next }
+       /^\[       OK \] / && !($4 in known) { gsub(/[^0-9]/, "", $5); if ($5 > 1000) print "  " $5 / 1000 " s " $4 }' \
+    "$GENESIS_ROOT/tests/slow_tests.txt" "$LAST_LOG" | listed "Unit tests of more than a second:"
 }
 
 # Lists tests that this machine cannot run, with the reason; they neither passed nor failed.
 not_run() {
-  local log=$GENESIS_ROOT/build/release/Testing/Temporary/LastTest.log
-  if ! grep -qs '^NOT RUN: ' "$log"; then return; fi
-  say ""
-  say "Not run here:"
   awk '/^[0-9]+\/[0-9]+ Testing: / { name = $3 }
-       /^NOT RUN: / { sub(/^NOT RUN: /, ""); print "  " name " - " $0 }' "$log" | sort -u
+       /^\[  SKIPPED \] .* ms\)$/ { print "  " name " - " $4 }
+       /^NOT RUN: / { sub(/^NOT RUN: /, ""); print "  " name " - " $0 }' "$LAST_LOG" | sort -u | listed "Not run here:"
 }
+
+# Prints its input below a title, if there is any.
+listed() { awk -v title="$1" 'NR == 1 { print "\n" title } { print }'; }
 
 # Prints the end of each failed test's output last, where a truncated log still has it.
 failed() {
-  local log=$GENESIS_ROOT/build/release/Testing/Temporary/LastTest.log
   awk -v shown=30 '
     /^[0-9]+\/[0-9]+ Testing: / { name = $3; lines = 0; inside = 1 }
     /^<end of output>/ { inside = 0 }
+    /^\[ RUN      \]|^\[       OK \]/ { next }
     inside { line[lines++ % shown] = $0 }
     /^Test Failed/ {
       print "\nFailed: " name
       for (i = lines > shown ? lines - shown : 0; i < lines; ++i) print "  " line[i % shown]
-    }' "$log"
+    }' "$LAST_LOG"
 }
 
 # Folders, and the nightly tests that a change of them adds to the gate.
@@ -61,6 +63,10 @@ NIGHTLY_OF_ROOM=(
   'server/ faults'
   'config/ faults'
   'proto/ faults'
+  'tests/interop/ interop'
+  'tests/e2e/ faults'
+  'tests/faults/ faults'
+  'tests/deploy/ deploy'
   'server/launchers/ deploy'
   'metrics/ deploy'
   'deploy/ deploy'
@@ -125,16 +131,15 @@ main() {
     mkdir -p "${costs%/*}"
     cp "$kept" "$costs"
   fi
-  local log=$GENESIS_ROOT/build/release/ctest.log result=0 units
-  # Before the run, because each ctest replaces the output of the last one, which failed prints.
-  units=$(cd build/release && ctest -N -L '^unit$')
-  ctest --preset release --no-tests=error --parallel "$(nproc)" "${selected[@]}" | tee "$log" || result=$?
+  local log=$GENESIS_ROOT/build/release/ctest.log result=0
+  # More at once than processors, because many tests wait for daemons and machines.
+  ctest --preset release --no-tests=error --parallel "$(($(nproc) * 3 / 2))" "${selected[@]}" | tee "$log" || result=$?
   if [ -e "$costs" ]; then cp "$costs" "$kept"; fi
   slowest "$log"
   say ""
   say "Minutes of a processor by label:"
   minutes_per_label "$log"
-  slow_units "$log" "$units"
+  slow_units
   not_run
   if [ "$result" -ne 0 ]; then failed; fi
   if [ "$result" = 0 ] && [ "$all" = yes ]; then record_full_run "$log"; fi
