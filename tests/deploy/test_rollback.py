@@ -18,6 +18,7 @@ import tempfile
 import unittest
 
 from machine import Service  # Must come first, because it adds the harness to the path.
+import tiers
 from harness import BIN, LONG, SOURCE, clean_environment, wait_for
 
 sys.path.append(str(SOURCE / "deploy" / "rollback"))
@@ -190,6 +191,7 @@ class Systemd(unittest.TestCase):
         self.assertIn("STATUS: FP32 mode confirmed", incident)
         self.assertIn("CURRENT STATUS: http://grafana/d/1", incident)
 
+    @tiers.nightly
     def test_emergency_by_force_kills_what_does_not_stop(self):
         self.start_reduced("stuck")
         # A worker that ignores SIGTERM would delay the drain by 20 s.
@@ -285,6 +287,7 @@ class Systemd(unittest.TestCase):
 
         return Background()
 
+    @tiers.nightly
     def test_gradual_does_not_wait_for_ever(self):
         self.start_reduced("endless")
         done = self.machine.run("genesis-rollback gradual --yes --wait-minutes 0 --output /tmp/pm")
@@ -748,11 +751,13 @@ class Kubernetes(Faked):
             self.assertIn("pm/details/deployment.yaml", archive.getnames())
         self.assertEqual(self.ctl("job", "storm")["precision"]["mode"], "PRECISION_MODE_FP32")
 
+    @tiers.nightly
     def test_emergency_by_force(self):
         self.rollback("emergency", "--yes", "--force")
         in_order(self, "\n".join(self.changing()), [
             "patch configmap", "delete pods -l app=genesis-training --force --grace-period=0", "set env"])
 
+    @tiers.nightly
     def test_a_gate_that_was_shut_is_restarted_all_the_same(self):
         self.rollback("emergency", "--yes", "--no-probe")
         (self.folder / "calls").unlink()
@@ -760,11 +765,13 @@ class Kubernetes(Faked):
         self.assertIn("--namespace genesis rollout restart deployment/genesis-orchestrator",
                       self.changing())
 
+    @tiers.nightly
     def test_gradual_restarts_only_when_the_jobs_have_ended(self):
         in_order(self, self.gradual(), [
             "precision disable --running new-attempts", "1 left: running", "none is left", "set env",
             "precision allow", "SUCCEEDED in FP32"])
 
+    @tiers.nightly
     def test_canary(self):
         manifests = SOURCE / "deploy" / "kubernetes"
         where = ("--yes", "--nodes", "worker-1 worker-2", "--manifests", str(manifests))
@@ -783,6 +790,7 @@ class Kubernetes(Faked):
             "label nodes worker-1 worker-2 fp16-"])
         self.assertIn("needs --nodes", self.rollback("canary", "abort", "--yes", code=2))
 
+    @tiers.nightly
     def test_re_enable(self):
         self.rollback("emergency", "--yes", "--no-probe")
         for name, code in (("bad", 3), ("good", 0)):
@@ -834,6 +842,7 @@ class Compose(Faked):
         self.assertEqual([each.split(" ", 2)[2] for each in self.changing()],
                          ["restart genesis-orchestrator genesis-workers"])
 
+    @tiers.nightly
     def test_gradual_then_re_enabled(self):
         in_order(self, self.gradual(), ["precision disable", "none is left", "docker-compose restart",
                                         "precision allow"])
@@ -842,6 +851,7 @@ class Compose(Faked):
         self.assertIn("ok      /metrics genesis_reduced_precision_enabled: 1", self.rollback(
             "re-enable", "--yes", "--history", str(good), "--now", NOW))
 
+    @tiers.nightly
     def test_canary(self):
         def series():
             return subprocess.run(["curl", "-fsS", f"http://127.0.0.1:{self.ports['http']}/metrics"], capture_output=True, text=True,
