@@ -9,51 +9,19 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/running_time.h"
-#include "base/version.h"
 #include "server/auth/secret_file.h"
+#include "server/base/http_transfer.h"
 
 namespace genesis {
 namespace {
 
-template <auto Function>
-struct Calls {
-  template <typename T>
-  void operator()(T* handle) const {
-    Function(handle);
-  }
-};
-using Easy = std::unique_ptr<CURL, Calls<curl_easy_cleanup>>;
-using Address = std::unique_ptr<CURLU, Calls<curl_url_cleanup>>;
-using Headers = std::unique_ptr<curl_slist, Calls<curl_slist_free_all>>;
+using Address = std::unique_ptr<CURLU, decltype(&curl_url_cleanup)>;
 
-// State of one transfer that libcurl's callbacks read and write.
-struct Transfer {
-  absl::Time deadline;
-  const std::atomic<bool>& stopping;
-  std::string body = {};
-  bool too_large = false;
-};
-
-size_t Receive(char* data, size_t, size_t size, void* context) {
-  auto& transfer = *static_cast<Transfer*>(context);
-  transfer.too_large = transfer.body.size() + size > ApiServer::kMaxReply;
-  if (transfer.too_large) return CURL_WRITEFUNC_ERROR;
-  transfer.body.append(data, size);
-  return size;
-}
-
-// libcurl calls this at least once a second and aborts the transfer if the result is not zero. Its
-// own CURLOPT_TIMEOUT is not used, because it also counts the time in which the daemon was stopped.
-int CheckDeadline(void* context, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
-  const auto& transfer = *static_cast<const Transfer*>(context);
-  return transfer.stopping || RunningNow() >= transfer.deadline ? 1 : 0;
-}
-
-absl::Status Fault(const ApiServer::Options& options, CURLcode code, const Transfer& transfer,
-                   const std::string& message) {
+absl::Status Fault(const ApiServer::Options& options, const HttpTransfer& transfer, CURLcode code) {
   const std::string where =
       absl::StrCat("the Kubernetes API server ", options.host, ":", options.port);
-  if (transfer.too_large) {
+  const std::string message = transfer.ErrorText(code);
+  if (transfer.TooLarge()) {
     return absl::ResourceExhaustedError(
         absl::StrCat(where, " answers with more than ", ApiServer::kMaxReply, " bytes"));
   }
@@ -77,23 +45,12 @@ absl::Status Fault(const ApiServer::Options& options, CURLcode code, const Trans
 // The server's address without a path; REQUEST_TARGET sends the call's target as it is.
 Address AddressOf(const ApiServer::Options& options) {
   const bool is_v6 = absl::StrContains(options.host, ":");
-  Address address(curl_url());
+  Address address(curl_url(), &curl_url_cleanup);
   curl_url_set(address.get(), CURLUPART_SCHEME, "https", 0);
   curl_url_set(address.get(), CURLUPART_HOST,
                absl::StrCat(is_v6 ? "[" : "", options.host, is_v6 ? "]" : "").c_str(), 0);
   curl_url_set(address.get(), CURLUPART_PORT, absl::StrCat(options.port).c_str(), 0);
   return address;
-}
-
-Headers HeadersOf(const ApiServerCall& call, const std::string& token) {
-  curl_slist* headers = curl_slist_append(nullptr, "Accept: application/json");
-  headers = curl_slist_append(headers, absl::StrCat("Authorization: Bearer ", token).c_str());
-  // Without this, libcurl waits for "100 Continue" before it sends a large body.
-  headers = curl_slist_append(headers, "Expect:");
-  if (!call.body.empty()) {
-    headers = curl_slist_append(headers, absl::StrCat("Content-Type: ", call.content_type).c_str());
-  }
-  return Headers(headers);
 }
 
 }  // namespace
@@ -106,48 +63,28 @@ absl::StatusOr<ApiServerReply> ApiServer::Call(const ApiServerCall& call) const 
       ReadSettingFile("kubernetes.ca_file", options_.ca_file);
   if (!authority.ok()) return absl::FailedPreconditionError(authority.status().message());
 
-  static const CURLcode initialized = curl_global_init(CURL_GLOBAL_DEFAULT);
-  const Easy easy(initialized == CURLE_OK ? curl_easy_init() : nullptr);
-  if (easy == nullptr) return absl::InternalError("libcurl could not be initialized");
-  const auto set = [&easy](CURLoption option, auto value) {
-    curl_easy_setopt(easy.get(), option, value);
-  };
+  HttpTransfer transfer(kMaxReply);
+  if (transfer.handle() == nullptr) return absl::InternalError("libcurl could not be initialized");
   const Address address = AddressOf(options_);
-  const Headers headers = HeadersOf(call, std::string(absl::StripAsciiWhitespace(*token)));
   curl_blob certificates = {const_cast<char*>(authority->data()), authority->size(),
                             CURL_BLOB_NOCOPY};
-  Transfer transfer = {RunningNow() + options_.timeout, *stopping_};
-  char message[CURL_ERROR_SIZE] = "";
-  set(CURLOPT_CURLU, address.get());
-  set(CURLOPT_REQUEST_TARGET, call.target.c_str());
-  set(CURLOPT_CUSTOMREQUEST, call.method.c_str());
-  set(CURLOPT_HTTPHEADER, headers.get());
-  set(CURLOPT_USERAGENT, absl::StrCat("genesisd/", kVersion).c_str());
-  set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
-  if (!call.body.empty()) {
-    set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(call.body.size()));
-    set(CURLOPT_POSTFIELDS, call.body.data());
-  }
+  transfer.Set(CURLOPT_CURLU, address.get());
+  transfer.Set(CURLOPT_REQUEST_TARGET, call.target.c_str());
+  transfer.Set(CURLOPT_CUSTOMREQUEST, call.method.c_str());
+  transfer.AddHeader("Accept: application/json");
+  transfer.AddHeader(absl::StrCat("Authorization: Bearer ", absl::StripAsciiWhitespace(*token)));
+  if (!call.body.empty()) transfer.SetBody(call.body, call.content_type);
   // The pod's own API server: no proxy, and only the CA of the service account is trusted.
-  set(CURLOPT_NOPROXY, "*");
-  set(CURLOPT_CAINFO_BLOB, &certificates);
-  set(CURLOPT_CAPATH, static_cast<const char*>(nullptr));
-  set(CURLOPT_SSLVERSION, static_cast<long>(CURL_SSLVERSION_TLSv1_2));
-  set(CURLOPT_NOSIGNAL, 1L);
-  set(CURLOPT_NOPROGRESS, 0L);
-  set(CURLOPT_XFERINFOFUNCTION, CheckDeadline);
-  set(CURLOPT_XFERINFODATA, &transfer);
-  set(CURLOPT_WRITEFUNCTION, Receive);
-  set(CURLOPT_WRITEDATA, &transfer);
-  set(CURLOPT_ERRORBUFFER, message);
-
-  const CURLcode code = curl_easy_perform(easy.get());
-  if (code != CURLE_OK) {
-    return Fault(options_, code, transfer, message[0] != '\0' ? message : curl_easy_strerror(code));
-  }
-  long status = 0;
-  curl_easy_getinfo(easy.get(), CURLINFO_RESPONSE_CODE, &status);
-  return ApiServerReply{static_cast<int>(status), std::move(transfer.body)};
+  transfer.Set(CURLOPT_NOPROXY, "*");
+  transfer.Set(CURLOPT_CAINFO_BLOB, &certificates);
+  transfer.Set(CURLOPT_CAPATH, static_cast<const char*>(nullptr));
+  // CURLOPT_TIMEOUT would also count the time in which the daemon was stopped.
+  transfer.AbortIf([this, deadline = RunningNow() + options_.timeout] {
+    return *stopping_ || RunningNow() >= deadline;
+  });
+  const CURLcode code = transfer.Perform();
+  if (code != CURLE_OK) return Fault(options_, transfer, code);
+  return ApiServerReply{static_cast<int>(transfer.Status()), std::move(transfer.response())};
 }
 
 }  // namespace genesis

@@ -1,11 +1,8 @@
 #include "server/otlp/otlp_exporter.h"
 
-#include <curl/curl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <functional>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -14,6 +11,7 @@
 #include "base/local_address.h"
 #include "base/text/text.h"
 #include "base/version.h"
+#include "server/base/http_transfer.h"
 #include "server/otlp/job_spans.h"
 #include "server/otlp/otlp_metrics.h"
 #include "spdlog/spdlog.h"
@@ -41,17 +39,6 @@ Json MakeResource() {
 }
 
 constexpr size_t kMaxReply = size_t{64} << 10U;
-
-size_t Discard(char*, size_t, size_t size, void* received) {
-  auto& total = *static_cast<size_t*>(received);
-  total += size;
-  return total > kMaxReply ? CURL_WRITEFUNC_ERROR : size;
-}
-
-// libcurl calls this at least once a second and aborts the transfer if the result is not zero.
-int CheckDeadline(void* deadline, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
-  return SteadyNow() >= (*static_cast<std::function<absl::Time()>*>(deadline))() ? 1 : 0;
-}
 
 bool MayBeSentAgain(long status) {
   constexpr long kTooManyRequests = 429;
@@ -176,50 +163,28 @@ void OtlpExporter::SendMetrics() {
   if (!sent.ok()) metrics_->OtlpDropped("metrics", 1);
 }
 
-absl::Status OtlpExporter::Post(const std::string& path, const std::string& body) {
-  static const CURLcode initialized = curl_global_init(CURL_GLOBAL_DEFAULT);
-  const std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> easy(
-      initialized == CURLE_OK ? curl_easy_init() : nullptr, &curl_easy_cleanup);
-  if (easy == nullptr) return absl::InternalError("libcurl could not be initialized");
-  const std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)> headers(
-      // Without "Expect:", libcurl waits for "100 Continue" before it sends a large body.
-      curl_slist_append(curl_slist_append(nullptr, "Content-Type: application/json"), "Expect:"),
-      &curl_slist_free_all);
-  const auto set = [&easy](CURLoption option, auto value) {
-    curl_easy_setopt(easy.get(), option, value);
-  };
-  std::function<absl::Time()> deadline = [this, end = SteadyNow() + kTimeout] {
-    return std::min(end, stop_by());
-  };
+absl::Status OtlpExporter::Post(const std::string& path, std::string body) {
+  HttpTransfer transfer(kMaxReply);
+  if (transfer.handle() == nullptr) return absl::InternalError("libcurl could not be initialized");
   const std::string url = endpoint_ + path;
-  size_t received = 0;
-  set(CURLOPT_URL, url.c_str());
-  set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body.size()));
-  set(CURLOPT_POSTFIELDS, body.data());
-  set(CURLOPT_HTTPHEADER, headers.get());
-  set(CURLOPT_USERAGENT, absl::StrCat("genesisd/", kVersion).c_str());
-  set(CURLOPT_FOLLOWLOCATION, 0L);
-  set(CURLOPT_NOSIGNAL, 1L);
-  set(CURLOPT_NOPROGRESS, 0L);
-  set(CURLOPT_XFERINFOFUNCTION, CheckDeadline);
-  set(CURLOPT_XFERINFODATA, &deadline);
-  set(CURLOPT_WRITEFUNCTION, Discard);
-  set(CURLOPT_WRITEDATA, &received);
-  const CURLcode code = curl_easy_perform(easy.get());
+  transfer.Set(CURLOPT_URL, url.c_str());
+  transfer.SetBody(std::move(body), "application/json");
+  transfer.AbortIf(
+      [this, end = SteadyNow() + kTimeout] { return SteadyNow() >= std::min(end, stop_by()); });
+  const CURLcode code = transfer.Perform();
   const std::string where = absl::StrCat("the collector at ", url);
   if (code == CURLE_ABORTED_BY_CALLBACK) {
     return absl::UnavailableError(
         absl::StrCat(where, " does not answer within ", absl::FormatDuration(kTimeout)));
   }
-  if (code == CURLE_WRITE_ERROR) {
+  if (transfer.TooLarge()) {
     return absl::UnavailableError(
         absl::StrCat(where, " sends an answer of more than ", kMaxReply, " bytes"));
   }
   if (code != CURLE_OK) {
-    return absl::UnavailableError(absl::StrCat(where, ": ", curl_easy_strerror(code)));
+    return absl::UnavailableError(absl::StrCat(where, ": ", transfer.ErrorText(code)));
   }
-  long status = 0;
-  curl_easy_getinfo(easy.get(), CURLINFO_RESPONSE_CODE, &status);
+  const long status = transfer.Status();
   constexpr long kOk = 200;
   constexpr long kFirstError = 300;
   if (status >= kOk && status < kFirstError) return absl::OkStatus();

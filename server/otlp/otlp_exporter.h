@@ -45,7 +45,7 @@ class OtlpExporter {
   void SendSpans();
   void SendMetrics();
   // Returns OK if the collector took the body, UNAVAILABLE if it may be sent again.
-  absl::Status Post(const std::string& path, const std::string& body);
+  absl::Status Post(const std::string& path, std::string body);
   void TellStatus(const absl::Status& status);
 
   const std::string endpoint_;

@@ -10,7 +10,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/text/text.h"
-#include "base/version.h"
 #include "genesis/training/v1/webhook.pb.h"
 #include "server/rest/api_json.h"
 #include "server/webhooks/public_address.h"
@@ -48,46 +47,28 @@ std::optional<absl::Time> NextAttempt(const StoredDelivery& delivery, absl::Time
 Delivery::Delivery(const WebhookEndpoint& endpoint, StoredDelivery delivery, absl::Time now)
     : delivery_(std::move(delivery)),
       allow_private_(endpoint.allow_private),
-      body_(BodyOf(delivery_.event)),
-      easy_(curl_easy_init()) {
-  if (easy_ == nullptr) return;
+      transfer_(kMaxResponse) {
+  if (handle() == nullptr) return;
   const std::string id = WebhookId(delivery_.event);
   const int64_t timestamp = absl::ToUnixSeconds(now);
-  curl_slist* headers = curl_slist_append(nullptr, "Content-Type: application/json");
-  for (const std::string& header :
-       {absl::StrCat("webhook-id: ", id), absl::StrCat("webhook-timestamp: ", timestamp),
-        absl::StrCat("webhook-signature: ", SignWebhook(endpoint.key, id, timestamp, body_)),
-        // Otherwise libcurl waits for "100 Continue" before it sends a large body.
-        std::string("Expect:")}) {
-    headers = curl_slist_append(headers, header.c_str());
-  }
-  headers_.reset(headers);
-  const auto set = [this](CURLoption option, auto value) {
-    curl_easy_setopt(easy_.get(), option, value);
-  };
-  set(CURLOPT_URL, endpoint.url.c_str());
-  set(CURLOPT_PROTOCOLS_STR, endpoint.allow_private ? "https,http" : "https");
-  set(CURLOPT_HTTPHEADER, headers_.get());
-  set(CURLOPT_USERAGENT, absl::StrCat("genesisd/", kVersion).c_str());
-  set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
-  set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body_.size()));
-  set(CURLOPT_POSTFIELDS, body_.c_str());
-  set(CURLOPT_SSLVERSION, static_cast<long>(CURL_SSLVERSION_TLSv1_2));
-  set(CURLOPT_PROXY, "");
-  set(CURLOPT_FOLLOWLOCATION, 0L);
+  std::string body = BodyOf(delivery_.event);
+  transfer_.AddHeader(absl::StrCat("webhook-id: ", id));
+  transfer_.AddHeader(absl::StrCat("webhook-timestamp: ", timestamp));
+  transfer_.AddHeader(
+      absl::StrCat("webhook-signature: ", SignWebhook(endpoint.key, id, timestamp, body)));
+  transfer_.SetBody(std::move(body), "application/json");
+  transfer_.Set(CURLOPT_URL, endpoint.url.c_str());
+  transfer_.Set(CURLOPT_PROTOCOLS_STR, endpoint.allow_private ? "https,http" : "https");
+  transfer_.Set(CURLOPT_PROXY, "");
   // A connection of an endpoint that allows private addresses must not serve another endpoint.
-  set(CURLOPT_FRESH_CONNECT, 1L);
-  set(CURLOPT_FORBID_REUSE, 1L);
-  set(CURLOPT_OPENSOCKETFUNCTION, &Delivery::OpenSocket);
-  set(CURLOPT_OPENSOCKETDATA, this);
-  set(CURLOPT_WRITEFUNCTION, &Delivery::Discard);
-  set(CURLOPT_WRITEDATA, this);
-  set(CURLOPT_TIMEOUT, kTimeoutSeconds);
+  transfer_.Set(CURLOPT_FRESH_CONNECT, 1L);
+  transfer_.Set(CURLOPT_FORBID_REUSE, 1L);
+  transfer_.Set(CURLOPT_OPENSOCKETFUNCTION, &Delivery::OpenSocket);
+  transfer_.Set(CURLOPT_OPENSOCKETDATA, this);
+  transfer_.Set(CURLOPT_TIMEOUT, kTimeoutSeconds);
   // A name that is being resolved must delay neither other deliveries nor the end of the daemon.
-  set(CURLOPT_QUICK_EXIT, 1L);
-  set(CURLOPT_NOSIGNAL, 1L);
-  set(CURLOPT_ERRORBUFFER, message_);
-  set(CURLOPT_PRIVATE, this);
+  transfer_.Set(CURLOPT_QUICK_EXIT, 1L);
+  transfer_.Set(CURLOPT_PRIVATE, this);
 }
 
 curl_socket_t Delivery::OpenSocket(void* context, curlsocktype, curl_sockaddr* address) {
@@ -99,12 +80,6 @@ curl_socket_t Delivery::OpenSocket(void* context, curlsocktype, curl_sockaddr* a
   return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
-size_t Delivery::Discard(char*, size_t, size_t size, void* context) {
-  size_t& bytes = static_cast<Delivery*>(context)->response_bytes_;
-  bytes += size;
-  return bytes <= kMaxResponse ? size : CURL_WRITEFUNC_ERROR;
-}
-
 std::string Delivery::ErrorText(CURLcode code, long status) const {
   if (status >= 300 && status < 400) {
     return absl::StrCat("HTTP ", status, ": redirects are not followed; name the final address");
@@ -114,14 +89,13 @@ std::string Delivery::ErrorText(CURLcode code, long status) const {
     return absl::StrCat("the address ", refused_,
                         " is not public; name another, or set allow_private: true");
   }
-  return OneLine(message_[0] != '\0' ? message_ : curl_easy_strerror(code), kMaxNameBytes);
+  return OneLine(transfer_.ErrorText(code), kMaxNameBytes);
 }
 
 WebhookAttempt Delivery::Finish(CURLcode code, absl::Time now, double random) const {
-  long status = 0;
+  const long status = transfer_.Status();
   curl_off_t retry_after = 0;
-  curl_easy_getinfo(easy_.get(), CURLINFO_RESPONSE_CODE, &status);
-  curl_easy_getinfo(easy_.get(), CURLINFO_RETRY_AFTER, &retry_after);
+  curl_easy_getinfo(handle(), CURLINFO_RETRY_AFTER, &retry_after);
   WebhookAttempt attempt{.number = delivery_.number};
   // The status accepts the event, whatever becomes of the body.
   attempt.delivered = status >= 200 && status < 300;

@@ -2,11 +2,11 @@
 
 #include <curl/curl.h>
 
-#include <memory>
 #include <optional>
 #include <string>
 
 #include "absl/time/time.h"
+#include "server/base/http_transfer.h"
 #include "server/store/webhook_rows.h"
 #include "server/webhooks/endpoints.h"
 
@@ -32,7 +32,7 @@ class Delivery {
   Delivery& operator=(const Delivery&) = delete;
 
   // Null if libcurl could not create it.
-  CURL* handle() const { return easy_.get(); }
+  CURL* handle() const { return transfer_.handle(); }
   const StoredDelivery& delivery() const { return delivery_; }
 
   // Returns the result of the finished transfer. A status of 200 to 299 is a success; after 410
@@ -40,25 +40,13 @@ class Delivery {
   WebhookAttempt Finish(CURLcode code, absl::Time now, double random) const;
 
  private:
-  template <auto Function>
-  struct Calls {
-    template <typename T>
-    void operator()(T* handle) const {
-      Function(handle);
-    }
-  };
   static curl_socket_t OpenSocket(void* context, curlsocktype purpose, curl_sockaddr* address);
-  static size_t Discard(char* data, size_t, size_t size, void* context);
   std::string ErrorText(CURLcode code, long status) const;
 
   const StoredDelivery delivery_;
   const bool allow_private_;
-  const std::string body_;
   std::string refused_;  // Address to which no connection was allowed; empty if none.
-  size_t response_bytes_ = 0;
-  char message_[CURL_ERROR_SIZE] = "";
-  std::unique_ptr<curl_slist, Calls<curl_slist_free_all>> headers_;
-  std::unique_ptr<CURL, Calls<curl_easy_cleanup>> easy_;
+  HttpTransfer transfer_;
 };
 
 }  // namespace genesis

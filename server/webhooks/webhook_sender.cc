@@ -7,6 +7,7 @@
 #include "base/steady_time.h"
 #include "server/api/event_filter.h"
 #include "server/base/guard.h"
+#include "server/base/http_transfer.h"
 #include "spdlog/spdlog.h"
 
 namespace genesis {
@@ -25,15 +26,13 @@ constexpr absl::Duration kWritePause = absl::Milliseconds(50);
 constexpr absl::Duration kRetryPause = absl::Seconds(1);
 constexpr absl::Duration kCountPause = absl::Seconds(1);
 
-CURLM* MakeMulti() {
-  static const CURLcode initialized = curl_global_init(CURL_GLOBAL_DEFAULT);
-  return initialized == CURLE_OK ? curl_multi_init() : nullptr;
-}
-
 }  // namespace
 
 WebhookSender::WebhookSender(ReaderPool* readers, JobManager* jobs, Metrics* metrics)
-    : readers_(readers), jobs_(jobs), metrics_(metrics), multi_(MakeMulti(), &curl_multi_cleanup) {}
+    : readers_(readers),
+      jobs_(jobs),
+      metrics_(metrics),
+      multi_(InitializeCurl() ? curl_multi_init() : nullptr, &curl_multi_cleanup) {}
 
 void WebhookSender::Replace(std::vector<WebhookEndpoint> endpoints) {
   if (endpoints.empty() && !thread_.joinable()) return;
