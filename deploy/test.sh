@@ -29,7 +29,7 @@ LAST_LOG=$GENESIS_ROOT/build/release/Testing/Temporary/LastTest.log
 # Lists GoogleTests that took more than a second: of a busy machine, or for tests/slow_tests.txt.
 slow_units() {
   awk 'NR == FNR { known[$1]; next }
-       /^\[       OK \] / && !($4 in known) { gsub(/[^0-9]/, "", $5); if ($5 > 1000) print "  " $5 / 1000 " s " $4 }' \
+       /^\[       OK \] / && !($4 in known) { gsub(/[^0-9]/, "", $5); if ($5 + 0 > 1000) print "  " $5 / 1000 " s " $4 }' \
     "$GENESIS_ROOT/tests/slow_tests.txt" "$LAST_LOG" | listed "Unit tests of more than a second:"
 }
 
