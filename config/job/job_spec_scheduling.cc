@@ -1,6 +1,8 @@
 // The section scheduling: how jobs share the machine.
 #include <algorithm>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -28,6 +30,26 @@ bool IsLabelKey(const std::string& name) {
            return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
                   kBesides.find(c) != absl::string_view::npos;
          });
+}
+
+// The weights with which a job begins have one source.
+void CheckBeginning(const JobSpec& spec, Faults& faults) {
+  std::vector<std::pair<std::string, std::string>> given;
+  for (const auto& [field, value] : std::vector<std::pair<std::string, std::string>>{
+           {"start_from_checkpoint", spec.start_from_checkpoint()},
+           {"continue_from_checkpoint", spec.continue_from_checkpoint()},
+           {"model.initial_weights", spec.model().initial_weights()}}) {
+    if (!value.empty()) given.emplace_back(field, value);
+  }
+  if (given.size() > 1) {
+    faults.Add(given[0].first, "",
+               absl::StrCat(QuoteValue(given[0].second), " conflicts with ", given[1].first, " ",
+                            QuoteValue(given[1].second), "; give one of the two"));
+  }
+  if (spec.optimizer().schedule().goes_on() && spec.continue_from_checkpoint().empty()) {
+    faults.Add("optimizer.schedule.goes_on", "true",
+               "false, because there is no continue_from_checkpoint");
+  }
 }
 
 }  // namespace
@@ -70,12 +92,7 @@ void CheckScheduling(const JobSpec& spec, Faults& faults) {
                absl::StrCat("true needs an even training.batch_size, which is ",
                             training.batch_size(), "; change one of the two"));
   }
-  if (!spec.start_from_checkpoint().empty() && !spec.model().initial_weights().empty()) {
-    faults.Add("start_from_checkpoint", "",
-               absl::StrCat(QuoteValue(spec.start_from_checkpoint()),
-                            " conflicts with model.initial_weights ",
-                            QuoteValue(spec.model().initial_weights()), "; give one of the two"));
-  }
+  CheckBeginning(spec, faults);
 }
 
 }  // namespace genesis

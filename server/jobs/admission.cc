@@ -177,6 +177,20 @@ absl::StatusOr<Job> Admission::NewJob(const Submission& submission) const {
   return job;
 }
 
+absl::Status Admission::CheckBeginning(const Submission& submission) const {
+  const JobSpec& spec = submission.request.spec();
+  const Visibility visibility(options_.own_jobs_only);
+  for (const auto& [field, id] : {std::pair("start_from_checkpoint", spec.start_from_checkpoint()),
+                                  {"continue_from_checkpoint", spec.continue_from_checkpoint()}}) {
+    if (id.empty()) continue;
+    const std::optional<training::v1::Checkpoint> found = table_.FindCheckpoint(id);
+    if (found && visibility.Sees(submission.caller, found->owner())) continue;
+    return absl::NotFoundError(absl::StrCat(field, ": there is no checkpoint ", QuoteValue(id),
+                                            "; `genesisctl checkpoints` lists them"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Job> Admission::Accept(const Submission& submission) {
   const TrainRequest& request = submission.request;
   absl::Status named = CheckNames(request);
@@ -204,15 +218,7 @@ absl::StatusOr<Job> Admission::Accept(const Submission& submission) {
   if (dispatcher_.draining()) {
     return absl::UnavailableError("the daemon is draining; try again when it has started anew");
   }
-  const std::string& start = request.spec().start_from_checkpoint();
-  const std::optional<training::v1::Checkpoint> weights =
-      start.empty() ? std::nullopt : table_.FindCheckpoint(start);
-  const Visibility visibility(options_.own_jobs_only);
-  if (!start.empty() && !(weights && visibility.Sees(submission.caller, weights->owner()))) {
-    return absl::NotFoundError(absl::StrCat("start_from_checkpoint: there is no checkpoint ",
-                                            QuoteValue(start),
-                                            "; `genesisctl checkpoints` lists them"));
-  }
+  if (absl::Status found = CheckBeginning(submission); !found.ok()) return found;
   if (!request.job_id().empty() && !table_.CheckpointsOf(request.job_id()).empty()) {
     return absl::AlreadyExistsError(
         absl::StrCat("there are checkpoints of an earlier job \"", request.job_id(),

@@ -151,7 +151,11 @@ std::string CheckpointRequests::NeededBy(const training::v1::Checkpoint& checkpo
     const training::v1::Job& job = *table_.Find(id);
     // A checkpoint named by a user is a copy. The job keeps its own checkpoints.
     const bool own = id == checkpoint.job_id() && checkpoint.name().empty();
-    if (own || job.spec().start_from_checkpoint() == checkpoint.id()) return id;
+    const JobSpec& spec = job.spec();
+    if (own || spec.start_from_checkpoint() == checkpoint.id() ||
+        spec.continue_from_checkpoint() == checkpoint.id()) {
+      return id;
+    }
   }
   return "";
 }

@@ -254,6 +254,9 @@ training::v1::StartJob Dispatcher::MakeStart(const Job& job) const {
   if (const auto initial = table_.FindCheckpoint(job.spec().start_from_checkpoint())) {
     start.mutable_spec()->mutable_model()->set_initial_weights(initial->path());
   }
+  if (const auto before = table_.FindCheckpoint(job.spec().continue_from_checkpoint())) {
+    start.set_continue_from(before->path());
+  }
   *start.mutable_precision() = job.precision();
   *start.mutable_baseline() = table_.BaselineOf(WorkloadKey(job.spec()));
   start.set_checkpoint_dir(options_.checkpoints_dir);

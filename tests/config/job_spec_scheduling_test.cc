@@ -58,6 +58,22 @@ TEST(SchedulingSpecTest, NamesEveryFault) {
             "give one of the two");
 }
 
+TEST(TheBeginningOfAJobTest, HasOneSource) {
+  JobSpec spec = Small();
+  spec.set_continue_from_checkpoint("c-step-1");
+  spec.mutable_optimizer()->mutable_schedule()->set_goes_on(true);
+  EXPECT_THAT(Faults(spec), ElementsAre());
+  spec.set_start_from_checkpoint("c-step-2");
+  EXPECT_THAT(Faults(spec),
+              ElementsAre("start_from_checkpoint: \"c-step-2\" conflicts with "
+                          "continue_from_checkpoint \"c-step-1\"; give one of the two"));
+  spec.clear_continue_from_checkpoint();
+  EXPECT_THAT(
+      Faults(spec),
+      ElementsAre("optimizer.schedule.goes_on is true; accepted: false, because there is no "
+                  "continue_from_checkpoint"));
+}
+
 TEST(RanksOfAJobTest, AreCheckedWithTheirMinimum) {
   JobSpec spec = Small();
   spec.mutable_distributed()->set_ranks(1025);

@@ -134,9 +134,22 @@ class Drain(harness.DaemonTest):
         self.assertEqual(student["state"], "JOB_STATE_SUCCEEDED", student)
         self.assertEqual(step_of(student), 1)
         self.assertAlmostEqual(student["held_out"]["model"], teacher["held_out"]["model"], places=6)
+        goes_on = {**spec(max_steps=30), "continue_from_checkpoint": fine["start_from_checkpoint"]}
+        daemon.train("graduate", goes_on)
+        graduate = daemon.wait_for_end("graduate")
+        self.assertEqual(graduate["state"], "JOB_STATE_SUCCEEDED", graduate)
+        self.assertEqual(step_of(graduate), 30)
+        self.assertLess(graduate["held_out"]["model"], 1.5 * teacher["held_out"]["model"])
+        unfit = {**goes_on, "model": {"world_model": {"hidden_size": 64, "latent_size": 16}}}
+        daemon.train("unfit", unfit)
+        failure = daemon.wait_for_end("unfit")["failure"]
+        self.assertEqual(failure["cause"], "FAILURE_CAUSE_CONFIG")
+        self.assertIn(f"continue_from_checkpoint {fine['start_from_checkpoint']} does not fit the job", failure["message"])
         unknown = daemon.train("orphan", {**fine, "start_from_checkpoint": "nobody-step-1"},
                                check=False)
         self.assertIn("there is no checkpoint", unknown.stderr)
+        unknown = daemon.train("orphan", {**goes_on, "continue_from_checkpoint": "nobody-step-1"}, check=False)
+        self.assertIn("continue_from_checkpoint: there is no checkpoint", unknown.stderr)
 
 
 if __name__ == "__main__":

@@ -109,6 +109,33 @@ std::optional<TrainingState> RunCheckpoints::Resume(
   return std::nullopt;
 }
 
+std::optional<TrainingState> RunCheckpoints::ContinueFrom(
+    const std::function<absl::Status(const TrainingState&)>& take) {
+  if (start_.continue_from().empty()) return std::nullopt;
+  const std::string& id = start_.spec().continue_from_checkpoint();
+  absl::StatusOr<TrainingState> state = ReadCheckpoint(start_.continue_from());
+  if (!state.ok()) {
+    throw RunFailure{training::v1::FAILURE_CAUSE_CHECKPOINT,
+                     absl::StrCat("continue_from_checkpoint ", id, ": ", state.status().message())};
+  }
+  const int64_t step = state->position.progress.step();
+  RunPosition beginning;
+  beginning.applied_steps =
+      start_.spec().optimizer().schedule().goes_on() ? state->position.applied_steps : 0;
+  state->position = beginning;
+  state->priorities = at::Tensor();
+  state->evaluation = {};
+  state->policy = {};
+  if (const absl::Status taken = take(*state); !taken.ok()) {
+    throw RunFailure{
+        training::v1::FAILURE_CAUSE_CONFIG,
+        absl::StrCat("continue_from_checkpoint ", id, " does not fit the job: it ", taken.message(),
+                     "; start_from_checkpoint takes its weights alone")};
+  }
+  observer_.OnLog(absl::StrCat("goes on from ", start_.continue_from(), ", step ", step));
+  return *std::move(state);
+}
+
 void RunCheckpoints::Save(const TrainingState& state, std::optional<double> held_out_loss,
                           std::chrono::steady_clock::time_point since) {
   const int64_t step = state.position.progress.step();

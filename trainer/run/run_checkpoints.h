@@ -36,6 +36,12 @@ class RunCheckpoints {
   std::optional<TrainingState> Resume(
       const std::function<absl::Status(const TrainingState&)>& take);
 
+  // Returns the state of start.continue_from at the beginning of a job: step 0, the data from its
+  // start, and nothing evaluated. nullopt if there is none. Throws RunFailure if the file cannot be
+  // read or `take` refuses its state.
+  std::optional<TrainingState> ContinueFrom(
+      const std::function<absl::Status(const TrainingState&)>& take);
+
   // Begins to write a state whose tensors may still be in flight. `held_out_loss` is set if its
   // step was evaluated; `since` is when training paused for the checkpoint.
   void Save(const TrainingState& state, std::optional<double> held_out_loss,

@@ -64,9 +64,12 @@ class Run {
 
   Finished Execute() {
     Prepare();
-    const std::optional<TrainingState> resumed = checkpoints_.Resume(
-        [this](const TrainingState& state) { return session_->PutState(state, InitialMode()); });
+    const auto take = [this](const TrainingState& state) {
+      return session_->PutState(state, InitialMode());
+    };
+    const std::optional<TrainingState> resumed = checkpoints_.Resume(take);
     if (resumed) TakePosition(*resumed);
+    if (!resumed) checkpoints_.ContinueFrom(take);
     agreement_.Begin(step_);
     session_->FollowFirstRank();
     ChoosePrecision(resumed ? &*resumed : nullptr);

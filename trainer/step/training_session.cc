@@ -17,6 +17,7 @@ namespace {
 
 using training::v1::JobSpec;
 using training::v1::PrecisionMode;
+using training::v1::Progress;
 
 // Defaults apply if the daemon chose a mode that the job did not name.
 GradScalerOptions ScalerOptions(const training::v1::PrecisionSpec& given) {
@@ -340,13 +341,24 @@ void TrainingSession::TakePlace(const RunPosition& position) {
   // The position is of another dataset or batch size: start the next epoch.
   if (sampler.batch >= source_->batches_per_epoch()) sampler = {sampler.epoch + 1, 0};
   source_->Seek(sampler);
+  TakeLength(position, sampler, resized);
+  const Progress& progress = position.progress;
+  // Steps applied before the job's first one, by the jobs that it continues.
+  const int64_t before_job =
+      spec_.optimizer().schedule().goes_on()
+          ? position.applied_steps - (progress.step() - progress.skipped_steps())
+          : 0;
+  schedule_ = Schedule(spec_.optimizer(), before_job + total_steps_);
+}
+
+void TrainingSession::TakeLength(const RunPosition& position, const SamplerPosition& sampler,
+                                 bool resized) {
   if (!resized || spec_.training().max_steps() > 0) return;
   // The remaining epochs, in steps of the new size.
   const int64_t batches =
       (spec_.training().epochs() - sampler.epoch) * source_->batches_per_epoch() - sampler.batch;
   const int64_t left = batches / spec_.training().gradient_accumulation_steps();
   total_steps_ = std::max<int64_t>(1, position.progress.step() + std::max<int64_t>(0, left));
-  schedule_ = Schedule(spec_.optimizer(), total_steps_);
 }
 
 absl::Status TrainingSession::PutState(const TrainingState& state, PrecisionMode mode) {

@@ -119,6 +119,8 @@ class TrainingSession {
   void GatherOptimizer(OptimizerState& state);
   absl::Status CheckFits(const TrainingState& state) const;
   void TakePlace(const RunPosition& position);
+  // Sets the number of steps that the rest of the epochs takes, if the batches have another size.
+  void TakeLength(const RunPosition& position, const SamplerPosition& sampler, bool resized);
 
   const at::Device device_;
   RankGroup& ranks_;

@@ -158,6 +158,30 @@ void FindFiles(const LocalRunOptions& options, JobSpec& spec) {
   }
 }
 
+// Finds the checkpoint with which the job begins in the folder of checkpoints.
+absl::Status FindBeginning(StartJob& start) {
+  const auto find = [&start](const char* field,
+                             const std::string& id) -> absl::StatusOr<std::string> {
+    std::error_code error;
+    const fs::path path = fs::canonical(fs::path(start.checkpoint_dir()) / (id + ".pt"), error);
+    if (!error) return path.string();
+    return absl::NotFoundError(absl::StrCat(field, ": there is no checkpoint ", QuoteValue(id),
+                                            " in ", start.checkpoint_dir(),
+                                            "; --checkpoint-dir names another folder"));
+  };
+  JobSpec& spec = *start.mutable_spec();
+  if (!spec.start_from_checkpoint().empty()) {
+    const auto path = find("start_from_checkpoint", spec.start_from_checkpoint());
+    if (!path.ok()) return path.status();
+    spec.mutable_model()->set_initial_weights(*path);
+  }
+  if (spec.continue_from_checkpoint().empty()) return absl::OkStatus();
+  const auto path = find("continue_from_checkpoint", spec.continue_from_checkpoint());
+  if (!path.ok()) return path.status();
+  start.set_continue_from(*path);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<StartJob> Prepare(const LocalRunOptions& options,
                                  const training::v1::DeviceInfo& device,
                                  const Environment& environment) {
@@ -179,6 +203,7 @@ absl::StatusOr<StartJob> Prepare(const LocalRunOptions& options,
       AllowedModes(start.spec().precision(), gate, fallback, device);
   start.mutable_allowed_modes()->Assign(allowed.begin(), allowed.end());
   start.set_checkpoint_dir(options.checkpoint_dir);
+  if (absl::Status found = FindBeginning(start); !found.ok()) return found;
   start.set_compiled_dir(options.compiled_dir);
   start.set_cuda_graphs(options.cuda_graphs);
   if (options.resume == kResumeLatest) {
