@@ -259,6 +259,10 @@ std::optional<StartFailure> Daemon::StartJobs() {
   telemetry_->Start();
   webhooks_ = std::make_unique<WebhookSender>(&store_->readers(), jobs_.get(), &metrics_);
   webhooks_->Replace(*std::move(webhooks));
+  sweeps_ = std::make_unique<SweepController>(&store_->readers(), jobs_.get(),
+                                              Visibility(settings_.auth.own_jobs_only));
+  const absl::Status swept = sweeps_->Start();
+  if (!swept.ok()) return StartFailure(ExitCode::kStoreFailure, swept);
   return std::nullopt;
 }
 
@@ -289,9 +293,10 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
   gate_ = std::make_unique<ApiGate>(security_.authenticator(), security_.audit(), &metrics_);
   gate_->SetRequestRate(settings_.quotas.requests_per_second);
   watches_ = std::make_unique<EventWatches>(&jobs_->event_log(), &jobs_->view());
-  api_ = std::make_unique<TrainingApi>(TrainingApi::Parts{
-      jobs_.get(), pool_.get(), files_.get(), datasets_.get(), uploads_.get(), owners_.get(),
-      backup_.get(), telemetry_->history(), &config_, watches_.get(), [this] { return Info(); }});
+  api_ = std::make_unique<TrainingApi>(
+      TrainingApi::Parts{jobs_.get(), sweeps_.get(), pool_.get(), files_.get(), datasets_.get(),
+                         uploads_.get(), owners_.get(), backup_.get(), telemetry_->history(),
+                         &config_, watches_.get(), [this] { return Info(); }});
   remote_workers_ = std::make_unique<WorkerServiceImpl>(pool_.get(), gate_.get());
   const ApiParts parts = {gate_.get(),  api_.get(), jobs_.get(),   datasets_.get(),
                           files_.get(), &metrics_,  watches_.get()};
@@ -456,6 +461,7 @@ void Daemon::StopAll() {
   if (worker_listener_) worker_listener_->Stop(deadline);
   launchers_.Stop();
   if (webhooks_) webhooks_->Stop();
+  if (sweeps_) sweeps_->Stop();
   if (jobs_) jobs_->Stop();
   if (otlp_) otlp_->Stop();
   if (telemetry_) telemetry_->Stop();

@@ -34,6 +34,7 @@
 #include "server/store/backup.h"
 #include "server/store/data_dir.h"
 #include "server/store/job_store.h"
+#include "server/sweeps/sweep_controller.h"
 #include "server/systemd/notifier.h"
 #include "server/systemd/service_watchdog.h"
 #include "server/telemetry/telemetry.h"
@@ -100,6 +101,7 @@ class Daemon {
   std::unique_ptr<JobManager> jobs_;
   std::unique_ptr<OtlpExporter> otlp_;  // Null without otlp.endpoint.
   std::unique_ptr<WebhookSender> webhooks_;
+  std::unique_ptr<SweepController> sweeps_;
   std::unique_ptr<WorkerServiceImpl> worker_service_;  // On the socket in the data folder.
   std::unique_ptr<WorkerServiceImpl> remote_workers_;  // On grpc.listen.
   std::unique_ptr<ReplayStore> datasets_;

@@ -61,7 +61,8 @@ const std::map<std::string, const char*>& Scripts() {
 void AddPlaceholder(const std::string& placeholder, Completion& completion) {
   if (placeholder == "FILE" || placeholder == "DIR") {
     completion.files = true;
-  } else if (placeholder == "JOB" || placeholder == "CHECKPOINT" || placeholder == "WORKER") {
+  } else if (placeholder == "JOB" || placeholder == "SWEEP" || placeholder == "CHECKPOINT" ||
+             placeholder == "WORKER") {
     completion.identifiers = placeholder;
   } else if (placeholder == "STATE") {
     const google::protobuf::EnumDescriptor& states = *training::v1::JobState_descriptor();
@@ -116,6 +117,12 @@ std::vector<std::string> Identifiers(const std::string& kind, const std::string&
     training::v1::ListJobsResponse response;
     session.service.ListJobs(&context, request, &response);
     for (const auto& job : response.jobs()) ids.push_back(job.id());
+  } else if (kind == "SWEEP") {
+    training::v1::ListSweepsRequest request;
+    request.set_page_size(kMaxIds);
+    training::v1::ListSweepsResponse response;
+    session.service.ListSweeps(&context, request, &response);
+    for (const auto& sweep : response.sweeps()) ids.push_back(sweep.id());
   } else if (kind == "CHECKPOINT") {
     training::v1::ListCheckpointsRequest request;
     request.set_page_size(kMaxIds);

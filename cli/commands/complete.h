@@ -17,7 +17,7 @@ inline constexpr char kCompleteCommand[] = "__complete";
 struct Completion {
   std::vector<std::string> candidates;
   bool files = false;
-  // "JOB", "CHECKPOINT" or "WORKER": identifiers that the daemon knows; "" for none.
+  // "JOB", "SWEEP", "CHECKPOINT" or "WORKER": identifiers that the daemon knows; "" for none.
   std::string identifiers;
 };
 

@@ -1,22 +1,16 @@
 // The `train`, `watch` commands.
 #include <google/protobuf/util/message_differencer.h>
 
-#include <filesystem>
-#include <sstream>
-#include <system_error>
-
 #include "absl/strings/str_cat.h"
 #include "base/text/enum_names.h"
 #include "cli/commands/commands.h"
 #include "cli/event_line.h"
 #include "cli/job_curves.h"
+#include "cli/job_input.h"
 #include "cli/precision_details.h"
 #include "cli/progress_line.h"
 #include "cli/text.h"
-#include "cli/upload.h"
 #include "config/job/final_state.h"
-#include "config/job/job_file.h"
-#include "config/job/job_paths.h"
 #include "config/job/job_spec.h"
 
 namespace genesis::cli {
@@ -24,33 +18,6 @@ namespace {
 
 using google::protobuf::util::MessageDifferencer;
 using training::v1::Job;
-using training::v1::JobSpec;
-
-absl::StatusOr<JobSpec> ReadSpec(const std::string& file, const std::vector<std::string>& overrides,
-                                 Session& session) {
-  if (file != "-") return ReadJobFile(file, overrides);
-  std::ostringstream text;
-  text << session.in.rdbuf();
-  return ParseJobFile(text.str(), "standard input", overrides);
-}
-
-// Uploads the files that `spec` names, relative to the job file's folder, and replaces their paths
-// by the daemon's. A path that is not a local file is kept, because the daemon may have it.
-grpc::Status UploadFiles(const std::string& job_file, JobSpec& spec, Session& session) {
-  const std::filesystem::path folder = std::filesystem::path(job_file).parent_path();
-  for (const JobPath& each : PathsOf(spec)) {
-    const std::filesystem::path local = folder / each.path;
-    std::error_code error;
-    if (!std::filesystem::is_regular_file(local, error)) continue;
-    std::string uploaded;
-    const grpc::Status status = UploadFile(local, session, uploaded);
-    if (!status.ok()) {
-      return {status.error_code(), absl::StrCat(each.field, ": ", status.error_message())};
-    }
-    SetPath(spec, each.field, uploaded);
-  }
-  return grpc::Status::OK;
-}
 
 std::string TrainFault(const Arguments& arguments) {
   if (!arguments.Has("file")) return "train: needs a job file; write genesisctl train -f FILE";
@@ -155,19 +122,12 @@ ExitCode RunWatch(const Arguments& arguments, Session& session) {
 ExitCode RunTrain(const Arguments& arguments, Session& session) {
   const std::string fault = TrainFault(arguments);
   if (!fault.empty()) return ReportUsage(fault, session);
-  const absl::StatusOr<JobSpec> spec =
-      ReadSpec(arguments.Value("file"), arguments.Values("set"), session);
-  if (!spec.ok()) {
-    session.err << spec.status().message() << "\n";
-    return ExitCode::kUsage;
-  }
   training::v1::TrainRequest request;
-  *request.mutable_spec() = *spec;
-  if (arguments.Has("upload")) {
-    const grpc::Status sent =
-        UploadFiles(arguments.Value("file"), *request.mutable_spec(), session);
-    if (!sent.ok()) return ReportError(sent, session);
-  }
+  const ExitCode read = ReadJob({.file = arguments.Value("file"),
+                                 .overrides = arguments.Values("set"),
+                                 .upload = arguments.Has("upload")},
+                                session, *request.mutable_spec());
+  if (read != ExitCode::kOk) return read;
   request.set_job_id(arguments.Value("job-id"));
   request.set_validate_only(arguments.Has("validate-only"));
   training::v1::TrainResponse response;

@@ -150,7 +150,7 @@ bool Reader::CheckOneof(const YAML::Node& key, const std::string& path,
   const google::protobuf::OneofDescriptor* oneof = field.real_containing_oneof();
   if (oneof == nullptr) return true;
   const FieldDescriptor* set = message.GetReflection()->GetOneofFieldDescriptor(message, oneof);
-  if (set == nullptr) return true;
+  if (set == nullptr || set == &field) return true;
   std::vector<std::string> members;
   members.reserve(static_cast<size_t>(oneof->field_count()));
   for (int i = 0; i < oneof->field_count(); ++i) members.push_back(oneof->field(i)->name());

@@ -24,8 +24,8 @@ struct YamlReading {
 // Sets the fields of `message` from `mapping`, whose keys are field names. Strict: unknown
 // and repeated keys, values of another type, and two members of one oneof are errors, and
 // all errors are returned. Enum values omit the prefix of their type. Full names and
-// quoted numbers are also accepted, so that a message's JSON can be read. Lists set
-// repeated fields; mappings set maps of strings.
+// quoted numbers are also accepted, so that a message's JSON can be read. Lists are
+// added to repeated fields, mappings to maps of strings; other fields replace those of `message`.
 YamlReading ReadYamlMessage(const YAML::Node& mapping, google::protobuf::Message& message);
 
 }  // namespace genesis

@@ -160,7 +160,8 @@ void TrainingApi::DeleteJob(const Caller& caller, const training::v1::DeleteJobR
 
 void TrainingApi::CancelJob(const Caller& caller, const training::v1::CancelJobRequest& request,
                             const Callback<training::v1::CancelJobResponse>& callback) {
-  parts_.jobs->requests().Cancel(caller, request.job_id(), request.now(), AnswerWithJob(callback));
+  parts_.jobs->requests().Cancel(caller, request.job_id(), {.now = request.now()},
+                                 AnswerWithJob(callback));
 }
 
 }  // namespace genesis

@@ -11,6 +11,7 @@
 #include "server/datasets/upload_store.h"
 #include "server/jobs/job_manager.h"
 #include "server/store/backup.h"
+#include "server/sweeps/sweep_controller.h"
 #include "server/workers/worker_pool.h"
 
 // All unary methods of TrainingService. TrainingApi and each transport declare the methods listed
@@ -26,6 +27,10 @@
   METHOD(CancelJob)                   \
   METHOD(UpdateJob)                   \
   METHOD(DeleteJob)                   \
+  METHOD(CreateSweep)                 \
+  METHOD(GetSweep)                    \
+  METHOD(ListSweeps)                  \
+  METHOD(CancelSweep)                 \
   METHOD(Checkpoint)                  \
   METHOD(ListCheckpoints)             \
   METHOD(GetCheckpoint)               \
@@ -63,6 +68,7 @@ class TrainingApi {
  public:
   struct Parts {
     JobManager* jobs;
+    SweepController* sweeps;
     WorkerPool* pool;
     CheckpointFiles* files;
     ReplayStore* datasets;

@@ -237,7 +237,7 @@ void JobAttempts::OnStopped(const Job& job) {
   const std::string at = absl::StrCat(" at step ", job.progress().step());
   const StopRequest* const request = context_.stops.Find(id);
   if (job.state() == training::v1::JOB_STATE_CANCELLING) {
-    End(id, training::v1::JOB_STATE_CANCELLED, absl::StrCat("cancelled by a user", at));
+    End(id, training::v1::JOB_STATE_CANCELLED, absl::StrCat(job.state_reason(), at));
   } else if (job.state() == training::v1::JOB_STATE_PAUSING) {
     context_.ledger.Move(id, training::v1::JOB_STATE_PAUSED, absl::StrCat("paused by a user", at));
     LeaveWorker(id);
@@ -294,7 +294,7 @@ void JobAttempts::LoseAttempt(const Job& job, Failure failure, bool never_back) 
   const std::string id = job.id();
   const StopRequest* const request = context_.stops.Find(id);
   if (job.state() == training::v1::JOB_STATE_CANCELLING) {
-    End(id, training::v1::JOB_STATE_CANCELLED, "cancelled by a user");
+    End(id, training::v1::JOB_STATE_CANCELLED, job.state_reason());
   } else if (job.state() == training::v1::JOB_STATE_PAUSING) {
     context_.ledger.Move(id, training::v1::JOB_STATE_PAUSED, "paused; its worker is gone");
     LeaveWorker(id);

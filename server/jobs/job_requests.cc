@@ -102,26 +102,27 @@ absl::StatusOr<Job> JobRequests::ResumeNow(const Job& job) {
   return *context_.table.Find(job_id);
 }
 
-void JobRequests::Cancel(const Caller& caller, const std::string& job_id, bool now,
+void JobRequests::Cancel(const Caller& caller, const std::string& job_id, const Cancellation& how,
                          const Callback<Job>& callback) {
   Ask<Job>(
-      caller, job_id, [this, now](const Job& job) { return CancelNow(job, now); }, callback);
+      caller, job_id, [this, how](const Job& job) { return CancelNow(job, how); }, callback);
 }
 
-absl::StatusOr<Job> JobRequests::CancelNow(const Job& job, bool now) {
+absl::StatusOr<Job> JobRequests::CancelNow(const Job& job, const Cancellation& how) {
   const std::string job_id = job.id();
   const JobState state = job.state();
   if (state == training::v1::JOB_STATE_CANCELLED) return job;
   if (IsFinal(state)) return HasEnded(job, "only a job that has not ended can be cancelled");
   if (!IsOnWorker(state)) {
-    attempts_.End(job_id, training::v1::JOB_STATE_CANCELLED, "cancelled by a user");
+    attempts_.End(job_id, training::v1::JOB_STATE_CANCELLED, absl::StrCat("cancelled by ", how.by));
     return *context_.table.Find(job_id);
   }
   if (state != training::v1::JOB_STATE_CANCELLING) {
-    context_.ledger.Move(job_id, training::v1::JOB_STATE_CANCELLING, "cancelled by a user");
-    context_.stops.Ask(job, /*checkpoint=*/!now, "a user cancelled the job");
+    context_.ledger.Move(job_id, training::v1::JOB_STATE_CANCELLING,
+                         absl::StrCat("cancelled by ", how.by));
+    context_.stops.Ask(job, /*checkpoint=*/!how.now, absl::StrCat(how.by, " cancelled the job"));
   }
-  if (now) {
+  if (how.now) {
     context_.table.Announce([this, job_id] {
       context_.workers->ExpectExit(job_id, absl::ZeroDuration(),
                                    "a user cancelled the job at once");

@@ -12,6 +12,12 @@
 
 namespace genesis {
 
+// How a job is cancelled.
+struct Cancellation {
+  bool now = false;           // Without a checkpoint.
+  std::string by = "a user";  // For reasons: "cancelled by a user".
+};
+
 // User requests for existing jobs: pause, resume, cancel, update,
 // delete. Also drains workers.
 //
@@ -26,7 +32,7 @@ class JobRequests {
              const Callback<training::v1::Job>& callback);
   void Resume(const Caller& caller, const std::string& job_id,
               const Callback<training::v1::Job>& callback);
-  void Cancel(const Caller& caller, const std::string& job_id, bool now,
+  void Cancel(const Caller& caller, const std::string& job_id, const Cancellation& how,
               const Callback<training::v1::Job>& callback);
   void Update(const Caller& caller, const training::v1::UpdateJobRequest& request,
               const Callback<training::v1::Job>& callback);
@@ -45,7 +51,8 @@ class JobRequests {
  private:
   absl::StatusOr<training::v1::Job> PauseNow(const training::v1::Job& job);
   absl::StatusOr<training::v1::Job> ResumeNow(const training::v1::Job& job);
-  absl::StatusOr<training::v1::Job> CancelNow(const training::v1::Job& job, bool now);
+  absl::StatusOr<training::v1::Job> CancelNow(const training::v1::Job& job,
+                                              const Cancellation& how);
   absl::StatusOr<training::v1::Job> UpdateNow(const training::v1::Job& job,
                                               const training::v1::UpdateJobRequest& request);
   absl::StatusOr<std::vector<training::v1::Checkpoint>> DeleteNow(

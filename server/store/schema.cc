@@ -151,6 +151,24 @@ CREATE TRIGGER checkpoint_deleted AFTER DELETE ON checkpoints BEGIN
 END;
 )sql";
 
+constexpr char kSchema7[] = R"sql(
+CREATE TABLE sweeps(
+  ordinal INTEGER PRIMARY KEY AUTOINCREMENT,
+  id TEXT NOT NULL UNIQUE,
+  owner TEXT NOT NULL,
+  ended INTEGER NOT NULL,
+  cursor INTEGER NOT NULL,
+  sweep BLOB NOT NULL
+) STRICT;
+CREATE INDEX sweeps_open ON sweeps(ordinal) WHERE ended = 0;
+CREATE TABLE sweep_trials(
+  sweep INTEGER NOT NULL,
+  number INTEGER NOT NULL,
+  trial BLOB NOT NULL,
+  PRIMARY KEY(sweep, number)
+) STRICT, WITHOUT ROWID;
+)sql";
+
 // Run after the rows have their owners and sizes.
 constexpr char kTotals6[] =
     "INSERT INTO checkpoint_bytes SELECT owner, sum(size_bytes) FROM checkpoints GROUP BY owner";
@@ -299,7 +317,8 @@ absl::Status MakeSchema(Database& database, int64_t version) {
   if (version == 2) return database.Execute(kSchema2);
   if (version == 3) return MakeSchema3(database);
   if (version == 4) return MakeSchema4(database);
-  return version == 5 ? database.Execute(kSchema5) : MakeSchema6(database);
+  if (version == 5) return database.Execute(kSchema5);
+  return version == 6 ? MakeSchema6(database) : database.Execute(kSchema7);
 }
 
 // Protobuf serializes strings that are not UTF-8 but refuses to parse them, so the bytes are

@@ -11,7 +11,7 @@
 
 namespace genesis {
 
-// Schema 6 of jobs.db (PRAGMA user_version), readable with the sqlite3 shell:
+// Schema 7 of jobs.db (PRAGMA user_version), readable with the sqlite3 shell:
 //   jobs(ordinal, id, state, reason, owner, priority, request_id, create_time, end_time)
 //     ordinal: order of acceptance; reason: truncated; request_id: NULL if not given; end_time:
 //     seconds since 1970, NULL until the job has ended. Rows are small, so that filters read
@@ -31,8 +31,11 @@ namespace genesis {
 //     Checkpoint
 //   checkpoint_bytes(owner, bytes)  total size of an owner's checkpoints, updated by triggers
 //   baselines(workload, job_id, time, curve)  curve is a serialized LossCurve of an FP32 job
+//   sweeps(ordinal, id, owner, ended, cursor, sweep)  ended: 0 or 1; all events up to `cursor` are
+//     in the trials; sweep is a serialized Sweep without its trials
+//   sweep_trials(sweep, number, trial)  sweep: ordinal of the sweep; trial is a serialized Trial
 //   facts(key, value)  other state, one value each
-inline constexpr int64_t kSchemaVersion = 6;
+inline constexpr int64_t kSchemaVersion = 7;
 
 absl::StatusOr<int64_t> ReadSchemaVersion(Database& database);
 

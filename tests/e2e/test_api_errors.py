@@ -14,9 +14,10 @@ SPEC = {"model": {"world_model": {}}, "dataset": {"trajectories": {"path": "pend
         "training": {"max_steps": 10}}
 BATCH = {"dataset": "shop", "batch_id": "b1", "observation_size": 2, "action_size": 1,
          "observations": [1, 2], "actions": [0.5], "next_observations": [2, 3], "rewards": [1]}
+SWEEP = {"job": SPEC, "parameters": [{"field": "training.seed", "values": ["1"]}]}
 STATE = base64.b64encode(b"state").decode()
 
-# Method, code, request. In the setup, hold-1 runs and has the checkpoints hold-1-kept and hold-1-step-5, ok-done has SUCCEEDED, "mine" is
+# Method, code, request. In the setup, hold-1 runs and has the checkpoints hold-1-kept and hold-1-step-5, ok-done has SUCCEEDED, the sweep ok-sweep has ended, "mine" is
 # an imported checkpoint, the file of checkpoint "lost" is missing, dataset "shop" has the batch b1, and dataset "damaged" a broken segment.
 TABLE = [
     ("Train", "INVALID_ARGUMENT", {"spec": {"training": {"max_steps": -1}}}),
@@ -42,6 +43,13 @@ TABLE = [
                                        "priority": 101}),
     ("UpdateJob", "FAILED_PRECONDITION", {"job_id": "ok-done", "update_mask": "priority",
                                           "priority": 1}),
+    ("CreateSweep", "INVALID_ARGUMENT", {"spec": {"job": SPEC}}),
+    ("CreateSweep", "ALREADY_EXISTS", {"sweep_id": "ok-sweep", "spec": {**SWEEP, "random_trials": 1}}),
+    ("CreateSweep", "NOT_FOUND", {"spec": {**SWEEP, "job": {**SPEC, "start_from_checkpoint": "absent"}}}),
+    ("GetSweep", "NOT_FOUND", {"sweep_id": "absent"}),
+    ("ListSweeps", "INVALID_ARGUMENT", {"page_size": -1}),
+    ("CancelSweep", "NOT_FOUND", {"sweep_id": "absent"}),
+    ("CancelSweep", "FAILED_PRECONDITION", {"sweep_id": "ok-sweep"}),
     ("Checkpoint", "NOT_FOUND", {"job_id": "absent"}),
     ("Checkpoint", "FAILED_PRECONDITION", {"job_id": "ok-done"}),
     ("Checkpoint", "ALREADY_EXISTS", {"job_id": "hold-1", "name": "kept"}),
@@ -94,6 +102,8 @@ TABLE = [
 ELSEWHERE = {
     ("Train", "RESOURCE_EXHAUSTED"): "test_a_full_queue",
     ("Train", "UNAVAILABLE"): "test_a_draining_daemon",
+    ("CreateSweep", "RESOURCE_EXHAUSTED"): "tests/e2e/test_sweeps.py test_open_sweeps_are_bounded",
+    ("CreateSweep", "UNAVAILABLE"): "test_a_draining_daemon",
     ("Checkpoint", "RESOURCE_EXHAUSTED"): "tests/e2e/test_security.py test_named_checkpoints_count_too",
     ("Checkpoint", "ABORTED"): "test_a_worker_that_is_lost_before_its_checkpoint",
     ("DownloadCheckpoint", "RESOURCE_EXHAUSTED"): "test_too_many_downloads",
@@ -164,6 +174,8 @@ class ErrorTable(harness.DaemonTest):
         self.train(api, "ok-done", "JOB_STATE_SUCCEEDED")
         self.train(api, "hold-1", "JOB_STATE_RUNNING")
         self.must(api, "Checkpoint", {"job_id": "hold-1", "name": "kept"})
+        self.must(api, "CreateSweep", {"sweep_id": "ok-sweep", "spec": SWEEP})
+        harness.wait_for("the end of the sweep", lambda: self.must(api, "GetSweep", {"sweep_id": "ok-sweep"}).sweep.HasField("end_time"))
         self.import_checkpoint(api, "mine")
         os.unlink(self.import_checkpoint(api, "lost").path)
         self.must(api, "AppendTrajectories", [BATCH])
@@ -253,6 +265,7 @@ class ErrorTable(harness.DaemonTest):
             answer = harness.wait_for("a refusal", lambda api=api: self.refused(api))
             self.assertEqual(answer.code, "UNAVAILABLE", answer)
             self.assertIn("draining", answer.text)
+            self.assertEqual(api.call("CreateSweep", {"spec": SWEEP}).code, "UNAVAILABLE")
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):  # An idle worker has already ended.
                 os.kill(pid, signal.SIGKILL)

@@ -18,6 +18,7 @@ from api_client import DEADLINE, GrpcApi, HttpApi
 
 SPEC = {"model": {"world_model": {}}, "dataset": {"trajectories": {"path": "pendulum.npz"}},
         "training": {"max_steps": 10}}
+SWEEP = {"job": SPEC, "parameters": [{"field": "training.seed", "values": ["1"]}]}
 BATCH = {"dataset": "shop", "batch_id": "b1", "observation_size": 2, "action_size": 1,
          "observations": [1, 2], "actions": [0.5], "next_observations": [2, 3], "rewards": [1]}
 
@@ -37,6 +38,10 @@ CASES = [
     ("ListEvents", {"wait_seconds": -1}), ("ListEvents", {"page_size": 1001}),
     ("ListJobs", {"page_size": 1}), ("ListJobs", {"page_size": -1}),
     ("ListJobs", {"states": ["JOB_STATE_QUEUED", "JOB_STATE_FAILED"], "page_size": 5}),
+    ("CreateSweep", {"sweep_id": "ok-sweep-X", "spec": SWEEP}), ("CreateSweep", {"sweep_id": "No", "spec": SWEEP}),
+    ("CreateSweep", {"spec": {"job": SPEC, "parameters": [{"field": "training.sed", "values": ["1"]}]}}),
+    ("CreateSweep", {"sweep_id": "ok-sweep-X", "spec": SWEEP, "validate_only": True}),
+    ("GetSweep", {"sweep_id": "absent"}), ("ListSweeps", {"page_size": -1}), ("CancelSweep", {"sweep_id": "absent"}),
     ("Checkpoint", {"job_id": "hold-X"}), ("Checkpoint", {"job_id": "hold-X", "name": "kept"}),
     ("Checkpoint", {"job_id": "hold-X", "name": "kept"}),
     ("Checkpoint", {"job_id": "hold-X", "name": "No"}), ("Checkpoint", {"job_id": "absent"}),

@@ -189,7 +189,7 @@ class Owners(SecurityTest):
     """The table in docs/security.md: every method, caller and transport."""
 
     COLUMNS = {"ann": "submitter", "bob": "submitter", "vic": "viewer", "root": "admin"}
-    READING = ("GetJob", "GetCheckpoint", "ListArtifacts", "ListCheckpoints", "GetHistory", "GetCurves", "Stats")
+    READING = ("GetJob", "GetSweep", "GetCheckpoint", "ListArtifacts", "ListCheckpoints", "GetHistory", "GetCurves", "Stats")
 
     def rows(self):
         """Yields (first cell, {caller: cell})."""
@@ -228,6 +228,11 @@ class Owners(SecurityTest):
             batch = {**BATCH, "dataset": f"buffer-{self.jobs}"}
             self.assertEqual(self.callers["ann"]["http"]("AppendTrajectories", **batch), "OK")
             return {"name": batch["dataset"]} if method == "DeleteDataset" else batch
+        if "Sweep" in method:
+            self.jobs += 1
+            sweep = {"job": harness.PENDULUM, "parameters": [{"field": "training.seed", "values": ["1"]}]}
+            self.assertEqual(self.callers["ann"]["http"]("CreateSweep", spec=sweep, sweep_id=f"hold-{self.jobs}"), "OK")
+            return {"sweep_id": f"hold-{self.jobs}"}
         if method == "WriteUpload":
             self.jobs += 1
             file = {"sha256": f"{self.jobs:064x}", "kind": "npz", "size_bytes": 1}

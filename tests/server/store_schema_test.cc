@@ -58,6 +58,8 @@ PRAGMA user_version = 2;
 )sql";
 
 constexpr char kDropSchema6[] = R"sql(
+DROP TABLE sweeps;
+DROP TABLE sweep_trials;
 DROP TRIGGER checkpoint_inserted;
 DROP TRIGGER checkpoint_deleted;
 DROP TABLE checkpoint_bytes;
@@ -109,7 +111,7 @@ class SchemaTest : public testing::Test {
     const auto store = JobStore::Open(temp_.path());
     ASSERT_TRUE(store.ok()) << store.status();
     Database& database = (*store)->database();
-    EXPECT_EQ(*ReadSchemaVersion(database), 6);
+    EXPECT_EQ(*ReadSchemaVersion(database), 7);
     const auto open = *ReadOpenJobs(database);
     ASSERT_EQ(open.size(), 1U);
     EXPECT_EQ(open[0].job.id(), "queued");
@@ -176,7 +178,7 @@ TEST_F(SchemaTest, EventsOfTheThirdSchemaGetTheirKindsAndLogLinesATable) {
   }
   const auto store = *JobStore::Open(temp_.path());
   Database& database = store->database();
-  EXPECT_EQ(*ReadSchemaVersion(database), 6);
+  EXPECT_EQ(*ReadSchemaVersion(database), 7);
   EXPECT_EQ(*ReadLastSequence(database), 4) << "a number is never given twice";
   const std::vector<training::v1::JobEvent> events = ReadEvents(database, {}, 0, 10)->events;
   ASSERT_EQ(events.size(), 3U);

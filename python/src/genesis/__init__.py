@@ -19,6 +19,7 @@ from genesis.errors import (AbortedError, AlreadyExistsError, CancelledError, Da
                             ResourceExhaustedError, UnauthenticatedError, UnavailableError)
 from genesis.events import Event
 from genesis.job import Job
+from genesis.sweep import Range, Sweep
 from genesis.trajectories import Appender
 from genesis.world_model import WorldModel
 
@@ -29,8 +30,8 @@ __version__ = "0.1.0"
 # Without `open`, because `from genesis import *` would replace Python's own.
 __all__ = ["AbortedError", "AlreadyExistsError", "Appender", "AsyncClient", "AsyncJob", "CancelledError", "Checkpoint", "Chunks", "Client",
            "DataLossError", "Event", "ExportError", "FailedPreconditionError", "GenesisError", "InvalidArgumentError", "Job",
-           "JobFailedError", "NotFoundError", "OutOfRangeError", "PermissionDeniedError", "ResourceExhaustedError", "UnauthenticatedError",
-           "UnavailableError", "WorldModel", "export", "from_images", "from_parquet", "from_text", "from_tokens", "load_checkpoint"]
+           "JobFailedError", "NotFoundError", "OutOfRangeError", "PermissionDeniedError", "Range", "ResourceExhaustedError", "Sweep",
+           "UnauthenticatedError", "UnavailableError", "WorldModel", "export", "from_images", "from_parquet", "from_text", "from_tokens", "load_checkpoint"]
 
 
 # Names of earlier training code that ran in the caller's process, with what replaces each here (docs/founding_names.md).

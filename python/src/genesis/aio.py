@@ -7,11 +7,12 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import functools
-from typing import Any, AsyncIterator, Callable, Iterator, List, TypeVar
+from typing import Any, AsyncIterator, Callable, Iterator, TypeVar
 
 from genesis.client import Client
 from genesis.events import Event
 from genesis.job import Job
+from genesis.sweep import Sweep
 
 _T = TypeVar("_T")
 _THREADS = 32
@@ -50,11 +51,43 @@ class _Threads:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-class AsyncJob:
-    """A job with coroutine methods. ``events`` is an asynchronous iterator."""
+class _Coroutines:
+    """An object whose methods are coroutines."""
+
+    def __init__(self, threads: _Threads, blocking: Any) -> None:
+        self._threads, self._blocking = threads, blocking
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._blocking, name)
+        if not callable(method):
+            return method
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await self._threads.run(lambda: self._wrapped(method(*args, **kwargs)))
+
+        return call
+
+    def _wrapped(self, found: Any) -> Any:
+        if found is self._blocking:
+            return self
+        if isinstance(found, Job):
+            return AsyncJob(self._threads, found)
+        return AsyncSweep(self._threads, found) if isinstance(found, Sweep) else found
+
+    def __repr__(self) -> str:
+        return f"Async{self._blocking!r}"
+
+
+class AsyncSweep(_Coroutines):
+    """A sweep whose methods, such as ``wait``, ``best`` and ``cancel``, are coroutines."""
+
+
+class AsyncJob(_Coroutines):
+    """A job whose methods, such as ``refresh``, ``checkpoint`` and ``cancel``, are coroutines. ``events`` is an asynchronous iterator."""
 
     def __init__(self, threads: _Threads, job: Job) -> None:
-        self._threads, self.job = threads, job
+        super().__init__(threads, job)
+        self.job = job
 
     @property
     def id(self) -> str:
@@ -78,27 +111,12 @@ class AsyncJob:
         await self._threads.run(self.job.watch, **options)
         return self
 
-    def __getattr__(self, name: str) -> Any:
-        """Returns any other attribute of ``Job``; methods such as ``refresh``, ``checkpoint`` and ``cancel`` become coroutines."""
-        method = getattr(self.job, name)
-        if not callable(method):
-            return method
 
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            found = await self._threads.run(method, *args, **kwargs)
-            return self if found is self.job else found
-
-        return call
-
-    def __repr__(self) -> str:
-        return f"Async{self.job!r}"
-
-
-class AsyncClient:
+class AsyncClient(_Coroutines):
     """Client of one daemon for asyncio.
 
-    Takes the arguments of ``Client`` and has its methods as coroutines. A method that returns a ``Job`` returns an ``AsyncJob`` here, and
-    one that returns an iterator returns a list.
+    Takes the arguments of ``Client`` and has its methods as coroutines. A method that returns a ``Job`` or a ``Sweep`` returns an
+    ``AsyncJob`` or an ``AsyncSweep`` here, and one that returns an iterator returns a list.
 
     >>> async with genesis.AsyncClient() as client:
     ...     job = await client.train(module, data, loss="mse", epochs=20)
@@ -108,7 +126,7 @@ class AsyncClient:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.client = Client(*args, **kwargs)
-        self._threads = _Threads()
+        super().__init__(_Threads(), self.client)
 
     async def close(self) -> None:
         """Closes the connection. Calls that have not started are cancelled."""
@@ -127,23 +145,4 @@ class AsyncClient:
             yield event
 
     def _wrapped(self, found: Any) -> Any:
-        if isinstance(found, Job):
-            return AsyncJob(self._threads, found)
-        return found
-
-    def _call(self, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        found = method(*args, **kwargs)
-        if isinstance(found, Iterator):
-            items: List[Any] = [self._wrapped(each) for each in found]
-            return items
-        return self._wrapped(found)
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self.client, name)
-        if not callable(method):
-            return method
-
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            return await self._threads.run(self._call, method, args, kwargs)
-
-        return call
+        return [self._wrapped(each) for each in found] if isinstance(found, Iterator) else super()._wrapped(found)

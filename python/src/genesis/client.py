@@ -18,6 +18,7 @@ from genesis.module_job import (DEFAULT_BATCH_SIZE, EXPORTED_FOR, NOT_SENT, chec
                                 size_in)
 from genesis.requests import event_filter, number_of
 from genesis.spec import Spec, merged, spec_of
+from genesis.sweep import Sweep, Values, sweep_spec
 from genesis.training.v1 import job_pb2, operations_pb2, training_service_pb2, webhook_pb2
 from genesis.trajectories import Appender
 
@@ -207,6 +208,46 @@ class Client:
         fields = {"states": [number_of(job_pb2.JobState, "states", state) for state in ([states] if isinstance(states, str) else states)],
                   "owner": owner, "labels": labels or {}, "id_prefix": id_prefix, "order": number_of(training_service_pb2.JobOrder, "order", order)}
         return (Job(self.connection, each) for each in self._pages("ListJobs", "jobs", **fields))
+
+    def sweep(self, job: Union[Spec, Job], over: Mapping[str, Values], *, trials: int = 0, seed: int = 0, metric: str = "loss",
+              maximize: bool = False, halving: Optional[int] = None, max_parallel: int = 0, sweep_id: str = "") -> Sweep:
+        """Searches for good values of fields of a job. The daemon trains one job for each trial, also after a restart.
+
+        >>> first = client.train(module, data, loss="mse", epochs=20)
+        >>> sweep = client.sweep(first, {"optimizer.learning_rate": genesis.Range(1e-4, 1e-1, log=True)}, trials=20)
+        >>> sweep.wait().best().checkpoint()
+
+        Args:
+            job: what every trial trains: a specification as for ``submit``, or a job whose specification is used again.
+            over: for each field of a job file, such as ``optimizer.learning_rate``, a list of values or a ``Range``.
+            trials: number of trials with values drawn at random. Default: a grid, one trial for each combination of values.
+            seed: seed of the random search.
+            metric: ``loss``, the held-out loss, or the name of a metric of evaluations.
+            maximize: whether larger values of the metric are better.
+            halving: at each rung, stops all but the best 1/``halving`` of the trials (successive halving). Needs ``evaluation.every_steps``.
+                Default: every trial runs to its end.
+            max_parallel: maximum number of unfinished jobs at the same time. Default: 4.
+            sweep_id: ID of the sweep, which makes the call repeatable. Default: generated.
+
+        Raises:
+            InvalidArgumentError: invalid specification, or the job of a trial is.
+            AlreadyExistsError: another sweep has this ID.
+        """
+        spec = sweep_spec(job, over, trials=trials, seed=seed, metric=metric, maximize=maximize, halving=halving, max_parallel=max_parallel)
+        request = self.connection.request("CreateSweep", spec=spec, sweep_id=sweep_id or f"sweep-{uuid.uuid4().hex[:8]}")
+        return Sweep(self.connection, self.connection.call("CreateSweep", request).sweep)
+
+    def open_sweep(self, sweep_id: str) -> Sweep:
+        """Returns the sweep with this ID.
+
+        Raises:
+            NotFoundError: the sweep does not exist.
+        """
+        return Sweep(self.connection, self.connection.call("GetSweep", sweep_id=sweep_id).sweep)
+
+    def sweeps(self) -> Iterator[Sweep]:
+        """Lists sweeps without their trials, newest first."""
+        return (Sweep(self.connection, each) for each in self._pages("ListSweeps", "sweeps"))
 
     def _pages(self, method: str, items: str, **fields: Any) -> Iterator[Any]:
         token = ""
