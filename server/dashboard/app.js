@@ -5,6 +5,7 @@ import { h, replace } from "./dom.js";
 import { showCompare } from "./compare.js";
 import { showJob } from "./job.js";
 import { showJobs } from "./jobs.js";
+import { showSweep, showSweeps } from "./sweeps.js";
 
 /**
  * What the frame gives to a screen.
@@ -21,7 +22,7 @@ const main = /** @type {HTMLElement} */ (document.getElementById("main"));
 const connection = /** @type {HTMLElement} */ (document.getElementById("connection"));
 const account = /** @type {HTMLElement} */ (document.getElementById("account"));
 const nav = /** @type {HTMLElement} */ (document.getElementById("nav"));
-const PAGES = [["#/", "Jobs"], ["#/compare", "Compare"]];
+const PAGES = [["#/", "Jobs"], ["#/sweeps", "Sweeps"], ["#/compare", "Compare"]];
 const STATES = { connecting: "connecting", live: "live", reconnecting: "reconnecting", refused: "refused", resting: "paused", closed: "" };
 
 /** @type {Screen | undefined} */
@@ -80,9 +81,9 @@ async function show() {
   const [path, query] = (location.hash.slice(1) || "/").split("?");
   const parts = path.split("/").filter(Boolean).map(decoded);
   for (const link of nav.querySelectorAll("a")) {
-    const here = link.getAttribute("href") === (parts[0] === "compare" ? "#/compare" : "#/");
+    const here = link.getAttribute("href") === (["compare", "sweeps"].includes(parts[0]) ? `#/${parts[0]}` : "#/");
     link.toggleAttribute("data-here", here);
-    if (here && parts[0] !== "jobs") link.setAttribute("aria-current", "page");
+    if (here && !parts[1] && parts[0] !== "jobs") link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
   document.title = parts[1] ? `${parts[1]} · Genesis` : "Genesis";
@@ -98,7 +99,8 @@ async function show() {
     const chosen = new URLSearchParams(query);
     const opened = parts[0] === "jobs" && parts[1] ? await showJob(frame, parts[1])
       : parts[0] === "compare" ? await showCompare(frame, (chosen.get("ids") ?? "").split(",").filter(Boolean))
-        : await showJobs(frame);
+        : parts[0] === "sweeps" ? await (parts[1] ? showSweep(frame, parts[1]) : showSweeps(frame))
+          : await showJobs(frame);
     if (mine === visit) screen = opened;
     else opened.close();
   } catch (error) {
