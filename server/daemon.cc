@@ -176,12 +176,15 @@ HttpHandlers Daemon::MakeHttpHandlers() {
   handlers.handle = [this, pages = std::move(handlers.handle)](const HttpRequest& request,
                                                                const Respond& respond) {
     const bool exports = MetricsExport::IsHere(request);
-    if (!exports && !ApiRoutes::IsHere(request)) return pages(request, respond);
+    const bool signs_in = SignIn::IsHere(request);
+    if (!exports && !signs_in && !ApiRoutes::IsHere(request)) return pages(request, respond);
     if (!started_) {
       metrics_.Request("http", "other", "503");
       return respond(ErrorResponse(absl::UnavailableError("the daemon is starting; try again")));
     }
-    exports ? export_->Handle(request, respond) : http_api_->Handle(request, respond);
+    if (exports) return export_->Handle(request, respond);
+    if (signs_in) return sign_in_->Handle(request, respond);
+    http_api_->Handle(request, respond);
   };
   // Called for every request before its body is read.
   handlers.upload = [this, hosts = HostCheck(settings_)](const HttpRequest& request,
@@ -296,12 +299,14 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
   api_ = std::make_unique<TrainingApi>(
       TrainingApi::Parts{jobs_.get(), sweeps_.get(), pool_.get(), files_.get(), datasets_.get(),
                          uploads_.get(), owners_.get(), backup_.get(), telemetry_->history(),
-                         &config_, watches_.get(), [this] { return Info(); }});
+                         &config_, watches_.get(), security_.authenticator(),
+                         [this] { return Info(); }});
   remote_workers_ = std::make_unique<WorkerServiceImpl>(pool_.get(), gate_.get());
   const ApiParts parts = {gate_.get(),  api_.get(), jobs_.get(),   datasets_.get(),
                           files_.get(), &metrics_,  watches_.get()};
   training_service_ = std::make_unique<TrainingServiceImpl>(parts);
   http_api_ = std::make_unique<ApiRoutes>(parts);
+  sign_in_ = std::make_unique<SignIn>(security_.authenticator(), gate_.get());
   export_ = std::make_unique<MetricsExport>(MetricsExport::Parts{
       &metrics_, settings_.auth.own_jobs_only ? nullptr : telemetry_->history(),
       [this] { return Info(); }, [this] { return jobs_->queries().Stats().fp16_enabled_runtime(); },
@@ -363,6 +368,9 @@ training::v1::GetServerInfoResponse Daemon::Info() const {
   info.set_reduced_precision_reason(gate.reason);
   info.set_data_dir(settings_.data_dir);
   info.set_deployment(settings_.deployment);
+  if (started_) {
+    info.set_http_address(absl::StrCat(security_.tls() ? "https://" : "http://", http_address_));
+  }
   return info;
 }
 

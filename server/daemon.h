@@ -23,6 +23,7 @@
 #include "server/otlp/otlp_exporter.h"
 #include "server/pages/metrics_export.h"
 #include "server/pages/routes.h"
+#include "server/pages/sign_in.h"
 #include "server/rest/api_routes.h"
 #include "server/rpc/reflection_service.h"
 #include "server/rpc/training_listener.h"
@@ -120,6 +121,7 @@ class Daemon {
   ServiceWatchdog watchdog_;
   std::unique_ptr<ApiRoutes> http_api_;
   std::unique_ptr<MetricsExport> export_;
+  std::unique_ptr<SignIn> sign_in_;
   std::unique_ptr<HttpServer> http_;
   std::string grpc_address_;
   std::string http_address_;

@@ -52,6 +52,8 @@ ExitCode RunHistory(const Arguments& arguments, Session& session);
 ExitCode RunWebhooks(const Arguments& arguments, Session& session);
 ExitCode RunBackup(const Arguments& arguments, Session& session);
 ExitCode RunInfo(const Arguments& arguments, Session& session);
+// Prints the address of the dashboard, with a code that signs one browser in.
+ExitCode RunOpen(const Arguments& arguments, Session& session);
 ExitCode RunConfig(const Arguments& arguments, Session& session);
 // Checks this machine, which should be the daemon's. Returns kFailure if there are problems.
 ExitCode RunDoctor(const Arguments& arguments, Session& session);

@@ -1,10 +1,12 @@
-// The `stats`, `info`, `backup` commands.
+// The `stats`, `info`, `open`, `backup` commands.
 #include <map>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "cli/commands/commands.h"
 #include "cli/output.h"
 #include "cli/table.h"
@@ -45,7 +47,16 @@ std::string InfoText(const GetServerInfoResponse& info) {
       {"reduced precision", Printable(info.reduced_precision_reason())},
       {"data folder", Printable(info.data_dir())},
       {"deployment", Printable(info.deployment())},
+      {"dashboard", Printable(info.http_address())},
   });
+}
+
+// Returns an HTTP address as seen from here: all interfaces become the host of `server`.
+std::string ReachedAddress(const std::string& http_address, const std::string& server) {
+  const std::string host =
+      absl::StartsWith(server, "unix:") ? "localhost" : server.substr(0, server.rfind(':'));
+  return absl::StrReplaceAll(http_address, {{"//0.0.0.0:", absl::StrCat("//", host, ":")},
+                                            {"//[::]:", absl::StrCat("//", host, ":")}});
 }
 
 }  // namespace
@@ -92,6 +103,26 @@ ExitCode RunInfo(const Arguments&, Session& session) {
   const grpc::Status status = Call(&Service::GetServerInfo, {}, response, session);
   if (!status.ok()) return ReportError(status, session);
   if (!PrintMessage(response, session)) session.out << InfoText(response);
+  return ExitCode::kOk;
+}
+
+ExitCode RunOpen(const Arguments& arguments, Session& session) {
+  GetServerInfoResponse info;
+  grpc::ClientContext info_context;
+  SetDeadline(info_context, kCallTimeout);
+  grpc::Status status = session.service.GetServerInfo(&info_context, {}, &info);
+  if (!status.ok()) return ReportError(status, session);
+  training::v1::CreateLoginCodeResponse login;
+  grpc::ClientContext login_context;
+  SetDeadline(login_context, kCallTimeout);
+  status = session.service.CreateLoginCode(&login_context, {}, &login);
+  if (!status.ok()) return ReportError(status, session);
+  const std::string job =
+      arguments.operands.empty() ? "" : absl::StrCat("jobs/", arguments.operands.front());
+  const std::string query = login.code().empty() ? "" : absl::StrCat("?login=", login.code());
+  // A browser sends no server what follows the number sign.
+  session.out << Printable(ReachedAddress(info.http_address(), session.server)) << "/#/"
+              << Printable(job) << query << "\n";
   return ExitCode::kOk;
 }
 

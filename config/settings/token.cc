@@ -1,10 +1,8 @@
 #include "config/settings/token.h"
 
 #include <openssl/crypto.h>
-#include <openssl/rand.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -12,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/files/sha256.h"
+#include "base/random_bytes.h"
 
 namespace genesis {
 namespace {
@@ -19,14 +18,6 @@ namespace {
 constexpr size_t kTokenBytes = 32;
 constexpr size_t kSaltBytes = 16;
 constexpr size_t kDigestBytes = 32;
-
-std::string RandomBytes(size_t count) {
-  std::string bytes(count, '\0');
-  if (RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), static_cast<int>(count)) != 1) {
-    std::abort();
-  }
-  return bytes;
-}
 
 bool IsHexOf(absl::string_view text, size_t bytes) {
   return text.size() == 2 * bytes && std::all_of(text.begin(), text.end(), absl::ascii_isxdigit);

@@ -15,7 +15,7 @@ struct TokenHash {
   std::string digest;  // SHA-256 of salt and token, 32 bytes.
 };
 
-// Returns a token from OpenSSL's random generator. Aborts if the generator fails.
+// Returns a token of random bits (RandomBytes).
 std::string NewToken();
 TokenHash HashToken(const std::string& token);
 

@@ -71,11 +71,12 @@ class ApiCall {
       : gate_(gate),
         method_(&method),
         protocol_(std::move(protocol)),
-        credentials_(credentials),
+        credentials_(std::make_shared<const Credentials>(credentials)),
         generation_(std::make_shared<std::atomic<uint64_t>>(gate->generation())) {
     admission_ = gate->Admit(method, credentials, &caller_);
     if (admission_.ok()) admission_ = gate->Count(caller_);
     caller_.traceparent = credentials.traceparent;
+    caller_.credentials = credentials_;
     caller_.check = [call = *this] { return call.StillWanted(); };
   }
 
@@ -91,14 +92,14 @@ class ApiCall {
     const uint64_t now = gate_->generation();
     if (now == *generation_ && absl::Now() < caller_.end) return absl::OkStatus();
     Caller unused;
-    absl::Status admitted = gate_->Admit(*method_, credentials_, &unused);
+    absl::Status admitted = gate_->Admit(*method_, *credentials_, &unused);
     if (admitted.ok()) *generation_ = now;
     return admitted;
   }
 
   // Same, and CANCELLED once the caller is gone.
   absl::Status StillWanted() const {
-    if (credentials_.is_gone != nullptr && credentials_.is_gone()) {
+    if (credentials_->is_gone != nullptr && credentials_->is_gone()) {
       return absl::CancelledError("the caller is gone");
     }
     return StillAdmitted();
@@ -113,7 +114,7 @@ class ApiCall {
   const ApiGate* gate_;
   const MethodRow* method_;
   std::string protocol_;
-  Credentials credentials_;
+  std::shared_ptr<const Credentials> credentials_;
   std::shared_ptr<std::atomic<uint64_t>> generation_;  // The rules that last admitted the call.
   Caller caller_;
   absl::Status admission_;

@@ -82,6 +82,7 @@ const std::vector<MethodRow>& MethodTable() {
         {"GetHistory", kViewer, false},
         {"GetCurves", kViewer, false},
         {"ListWebhookDeliveries", kAdmin, false},
+        {"CreateLoginCode", kViewer, true},
     };
     for (MethodRow& row : *rows) ReadRoute(row);
     return rows;

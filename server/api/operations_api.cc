@@ -1,5 +1,7 @@
 // Methods for operators.
+#include "base/timestamp.h"
 #include "server/api/training_api.h"
+#include "server/auth/token_authenticator.h"
 
 namespace genesis {
 
@@ -30,6 +32,16 @@ void TrainingApi::GetServerInfo(const Caller& caller, const training::v1::GetSer
   training::v1::GetServerInfoResponse response = parts_.info();
   response.set_caller(caller.name);
   response.set_caller_role(RoleName(caller.role));
+  callback(response);
+}
+
+void TrainingApi::CreateLoginCode(const Caller& caller, const training::v1::CreateLoginCodeRequest&,
+                                  const Callback<training::v1::CreateLoginCodeResponse>& callback) {
+  training::v1::CreateLoginCodeResponse response;
+  const absl::StatusOr<BrowserSessions::Secret> code = parts_.authenticator->NewLoginCode(caller);
+  if (!code.ok()) return callback(code.status());
+  response.set_code(code->text);
+  if (!code->text.empty()) *response.mutable_expire_time() = ToTimestamp(code->end);
   callback(response);
 }
 

@@ -52,7 +52,8 @@
   METHOD(BackupStore)                 \
   METHOD(GetHistory)                  \
   METHOD(GetCurves)                   \
-  METHOD(ListWebhookDeliveries)
+  METHOD(ListWebhookDeliveries)       \
+  METHOD(CreateLoginCode)
 // clang-format on
 
 namespace genesis {
@@ -60,6 +61,7 @@ namespace genesis {
 class EventWatches;
 class HistoryStore;
 class RuntimeConfig;
+class TokenAuthenticator;
 
 // The unary methods of TrainingService, for every transport: gRPC (rpc/) and HTTP with JSON (rest/)
 // both call it. Stateless: each method validates, calls the core, and runs its callback once. A
@@ -78,6 +80,7 @@ class TrainingApi {
     HistoryStore* history;
     RuntimeConfig* config;
     EventWatches* watches;
+    TokenAuthenticator* authenticator;
     std::function<training::v1::GetServerInfoResponse()> info;
   };
   explicit TrainingApi(Parts parts) : parts_(std::move(parts)) {}

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -10,6 +11,8 @@
 #include "config/settings/role.h"
 
 namespace genesis {
+
+struct Credentials;
 
 // The identity of a caller, as far as it is known.
 struct Caller {
@@ -23,6 +26,8 @@ struct Caller {
   // Returns OK while the caller waits for the response and may have it. Called only before the call
   // has ended; null for a caller that does not wait.
   std::function<absl::Status()> check = nullptr;
+  // The credentials of the call; null outside of a call.
+  std::shared_ptr<const Credentials> credentials = nullptr;
 };
 
 // The credentials of one call.

@@ -1,5 +1,6 @@
 #include "server/auth/token_authenticator.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -42,14 +43,20 @@ absl::StatusOr<Caller> ByJwt(const Rules& rules, const std::string& token) {
                    "viewer, submitter or admin, or a line jwt:NAME ROLE in auth.tokens_file"));
 }
 
-absl::StatusOr<Caller> ByBearer(const Rules& rules, absl::string_view authorization) {
-  // The scheme name is case-insensitive (RFC 9110).
-  if (absl::StartsWithIgnoreCase(authorization, "bearer ")) {
-    const std::string token(authorization.substr(sizeof("bearer ") - 1));
-    if (rules.jwt.has_value() && LooksLikeJwt(token)) return ByJwt(rules, token);
-    std::optional<Caller> caller = rules.file ? ByToken(*rules.file, token) : std::nullopt;
-    if (caller.has_value()) return *std::move(caller);
-  }
+// Returns the token of the header "authorization"; "" if it has none. The name of the scheme is
+// case-insensitive (RFC 9110).
+std::string BearerToken(absl::string_view authorization) {
+  constexpr absl::string_view kScheme = "bearer ";
+  if (!absl::StartsWithIgnoreCase(authorization, kScheme)) return "";
+  return std::string(authorization.substr(kScheme.size()));
+}
+
+absl::StatusOr<Caller> ByBearer(const Rules& rules, const std::string& authorization) {
+  const std::string token = BearerToken(authorization);
+  if (rules.jwt.has_value() && LooksLikeJwt(token)) return ByJwt(rules, token);
+  std::optional<Caller> caller =
+      rules.file && !token.empty() ? ByToken(*rules.file, token) : std::nullopt;
+  if (caller.has_value()) return *std::move(caller);
   return absl::UnauthenticatedError(absl::StrCat(
       "the token is not known; accepted: ", rules.jwt ? "a JWT of auth.jwt_issuer" : "",
       rules.jwt && rules.file ? ", or " : "",
@@ -80,33 +87,75 @@ absl::Status NobodySaid(const Rules& rules) {
           : "no token; send authorization: Bearer TOKEN (genesisctl --token-file, GENESIS_TOKEN)");
 }
 
-}  // namespace
+bool HasTokens(const Rules& rules) { return rules.file.has_value() || rules.jwt.has_value(); }
 
-absl::StatusOr<Caller> TokenAuthenticator::Authenticate(const Credentials& credentials) const {
-  std::shared_ptr<const Rules> rules;
-  {
-    absl::MutexLock lock(&mutex_);
-    rules = rules_;
-  }
-  const bool tokens = rules->file.has_value() || rules->jwt.has_value();
-  if (!tokens && !rules->certificates) return Caller();
+bool IsOpen(const Rules& rules) { return !HasTokens(rules) && !rules.certificates; }
+
+// Returns the caller of credentials other than a session's.
+absl::StatusOr<Caller> ByCredentials(const Rules& rules, const Credentials& credentials) {
+  const bool tokens = HasTokens(rules);
   if (tokens && !credentials.authorization.empty()) {
-    return ByBearer(*rules, credentials.authorization);
+    return ByBearer(rules, credentials.authorization);
   }
-  if (rules->certificates && !credentials.certificate_fault.ok()) {
+  if (rules.certificates && !credentials.certificate_fault.ok()) {
     return credentials.certificate_fault;
   }
-  if (rules->certificates && !credentials.certificate.empty()) {
+  if (rules.certificates && !credentials.certificate.empty()) {
     if (absl::StartsWith(credentials.certificate, kJwtPrefix)) {
       return absl::UnauthenticatedError(
           "the certificate's common name begins with jwt:, as only names of JWTs do; accepted: "
           "any other common name");
     }
-    return ByCertificate(*rules, credentials.certificate);
+    return ByCertificate(rules, credentials.certificate);
   }
   const bool unix_socket = absl::StartsWith(credentials.peer, "unix:");
   if (!tokens && unix_socket) return Caller{"unix-socket", Role::kAdmin, ""};
-  return NobodySaid(*rules);
+  return NobodySaid(rules);
+}
+
+// Returns the caller of a session, if its credentials are still those of the same caller.
+absl::StatusOr<Caller> BySession(const Rules& rules, const BrowserSessions::Login& login) {
+  absl::StatusOr<Caller> caller = ByCredentials(rules, login.credentials);
+  if (!caller.ok() || caller->name != login.name) {
+    return absl::UnauthenticatedError(
+        "the session has ended with the credentials that it stood for; sign in with a token, or "
+        "get a new link by genesisctl open");
+  }
+  if (MayDo(caller->role, login.role)) caller->role = login.role;
+  caller->end = std::min(caller->end, login.end);
+  return caller;
+}
+
+}  // namespace
+
+std::shared_ptr<const Rules> TokenAuthenticator::rules() const {
+  absl::MutexLock lock(&mutex_);
+  return rules_;
+}
+
+absl::StatusOr<Caller> TokenAuthenticator::Authenticate(const Credentials& credentials) const {
+  const std::shared_ptr<const Rules> rules = this->rules();
+  if (IsOpen(*rules)) return Caller();
+  const std::optional<BrowserSessions::Login> login =
+      sessions_.Find(BearerToken(credentials.authorization), absl::Now());
+  return login ? BySession(*rules, *login) : ByCredentials(*rules, credentials);
+}
+
+absl::StatusOr<BrowserSessions::Secret> TokenAuthenticator::NewLoginCode(const Caller& caller) {
+  if (IsOpen(*rules())) return BrowserSessions::Secret();
+  if (sessions_.Find(BearerToken(caller.credentials->authorization), absl::Now()).has_value()) {
+    return absl::PermissionDeniedError(
+        "a browser that signed in by a link cannot get another; use the token itself");
+  }
+  return sessions_.NewCode(caller, absl::Now());
+}
+
+absl::StatusOr<BrowserSessions::Secret> TokenAuthenticator::StartSession(const std::string& code) {
+  return sessions_.Exchange(code, absl::Now());
+}
+
+void TokenAuthenticator::EndSession(const std::string& authorization) {
+  sessions_.End(BearerToken(authorization));
 }
 
 void TokenAuthenticator::Replace(Rules rules) {

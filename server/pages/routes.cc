@@ -70,7 +70,7 @@ Json JobsByStateJson(const StatsResponse& stats) {
   return states;
 }
 
-HttpResponse Metrics(const RouteSources& sources, const HttpRequest& request) {
+HttpResponse MetricsPage(const RouteSources& sources, const HttpRequest& request) {
   const bool open_metrics = PrefersOpenMetrics(request.Header("accept"));
   const MetricsFormat format = open_metrics ? MetricsFormat::kOpenMetrics : MetricsFormat::kText;
   HttpResponse response{.content_type = ContentTypeOf(format),
@@ -138,7 +138,7 @@ HttpResponse Index(const RouteSources& sources, const HttpRequest& request);
 
 constexpr Route kRoutes[] = {
     {"/", "the dashboard, or this list for clients that accept no HTML", Index},
-    {"/metrics", "every metric, for Prometheus", Metrics},
+    {"/metrics", "every metric, for Prometheus", MetricsPage},
     {"/healthz", "200 while the process serves", Health},
     {"/readyz", "200 when traffic may come, 503 with the reasons when not", Ready},
     {"/api/training/status", "server, precision gate, readiness and recent jobs", Status},

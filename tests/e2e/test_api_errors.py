@@ -127,6 +127,7 @@ ELSEWHERE = {
     ("BackupStore", "FAILED_PRECONDITION"):
         "tests/server/backup_test.cc ThatCannotBeWrittenSaysWhereAndLeavesNothing",
     ("BackupStore", "RESOURCE_EXHAUSTED"): "test_a_full_disk_of_backups",
+    ("CreateLoginCode", "RESOURCE_EXHAUSTED"): "tests/server/browser_sessions_test.cc CodesOfAllCallersAreBoundedUntilTheyExpire",
 }
 
 

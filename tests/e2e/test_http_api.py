@@ -78,7 +78,7 @@ CASES = [
     ("GetConfig", {}), ("ReloadConfig", {"validate_only": True}), ("BackupStore", {}),
     ("GetHistory", {"job_id": "absent"}), ("GetHistory", {"page_token": "none"}),
     ("GetCurves", {"job_id": "hold-X"}), ("GetCurves", {"job_id": "hold-X", "metrics": ["weights"], "points": -1}),
-    ("ListWebhookDeliveries", {}), ("ListWebhookDeliveries", {"page_size": -1}),
+    ("ListWebhookDeliveries", {}), ("ListWebhookDeliveries", {"page_size": -1}), ("CreateLoginCode", {}),
     ("DownloadCheckpoint", {"checkpoint_id": "absent"}),
     ("ImportCheckpoint", [{"checkpoint_id": "No", "size_bytes": 5, "content": "c3RhdGU="}]),
 ]

@@ -10,7 +10,7 @@
 namespace genesis {
 namespace {
 
-const absl::Time kNow = absl::FromUnixSeconds(1'700'000'000);
+const absl::Time kDeliveryTime = absl::FromUnixSeconds(1'700'000'000);
 
 class WebhookRowsTest : public testing::Test {
  protected:
@@ -25,7 +25,7 @@ class WebhookRowsTest : public testing::Test {
     Write({.cursors = {{"chat", 9}, {"pager", 9}},
            .added = std::move(added),
            .attempts = std::move(attempts),
-           .now = kNow});
+           .now = kDeliveryTime});
   }
   void Write(const WebhookChanges& changes) {
     ASSERT_TRUE(store_->Begin().ok());
@@ -34,7 +34,7 @@ class WebhookRowsTest : public testing::Test {
     ASSERT_TRUE(store_->Commit().ok());
   }
   std::vector<StoredDelivery> Due(absl::Duration later = absl::ZeroDuration()) {
-    return *ReadDueDeliveries(database_, "chat", kNow + later, 100);
+    return *ReadDueDeliveries(database_, "chat", kDeliveryTime + later, 100);
   }
   std::vector<std::string> DueIds(absl::Duration later = absl::ZeroDuration()) {
     std::vector<std::string> ids;
@@ -55,15 +55,16 @@ TEST_F(WebhookRowsTest, TheEventsOfAJobAreDueOneAfterTheOther) {
   EXPECT_EQ(due[0].event.updated(), "changed");
   EXPECT_EQ(due[0].event.job_id(), "a");
   // The failed event of one job delays only that job.
-  Write({},
-        {{.number = due[0].number, .next_attempt = kNow + absl::Seconds(5), .error = "HTTP 503"},
-         {.number = due[1].number, .delivered = true}});
+  Write({}, {{.number = due[0].number,
+              .next_attempt = kDeliveryTime + absl::Seconds(5),
+              .error = "HTTP 503"},
+             {.number = due[1].number, .delivered = true}});
   EXPECT_EQ(DueIds(), (Ids{"evt_4"}));
   EXPECT_EQ(DueIds(absl::Seconds(5)), (Ids{"evt_1", "evt_4"}));
   EXPECT_EQ(Due(absl::Seconds(5))[0].attempts, 1);
   const auto waiting = *CountWaitingDeliveries(database_);
   EXPECT_EQ(waiting.at("chat").count, 3);
-  EXPECT_EQ(waiting.at("chat").oldest, kNow);
+  EXPECT_EQ(waiting.at("chat").oldest, kDeliveryTime);
 }
 
 TEST_F(WebhookRowsTest, ADeadDeliveryIsListedAndDelaysNothing) {
@@ -83,7 +84,8 @@ TEST_F(WebhookRowsTest, TheNewest1000DeadDeliveriesAreKept) {
   for (int i = 1; i <= 1005; ++i) added.push_back(Event(i, absl::StrCat("job-", i)));
   Write(added);
   std::vector<WebhookAttempt> attempts;
-  const std::vector<StoredDelivery> due = *ReadDueDeliveries(database_, "chat", kNow, 2000);
+  const std::vector<StoredDelivery> due =
+      *ReadDueDeliveries(database_, "chat", kDeliveryTime, 2000);
   for (const StoredDelivery& each : due) {
     attempts.push_back({.number = each.number, .error = "HTTP 410"});
   }
