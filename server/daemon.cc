@@ -296,11 +296,10 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
   gate_ = std::make_unique<ApiGate>(security_.authenticator(), security_.audit(), &metrics_);
   gate_->SetRequestRate(settings_.quotas.requests_per_second);
   watches_ = std::make_unique<EventWatches>(&jobs_->event_log(), &jobs_->view());
-  api_ = std::make_unique<TrainingApi>(
-      TrainingApi::Parts{jobs_.get(), sweeps_.get(), pool_.get(), files_.get(), datasets_.get(),
-                         uploads_.get(), owners_.get(), backup_.get(), telemetry_->history(),
-                         &config_, watches_.get(), security_.authenticator(),
-                         [this] { return Info(); }});
+  api_ = std::make_unique<TrainingApi>(TrainingApi::Parts{
+      jobs_.get(), sweeps_.get(), pool_.get(), files_.get(), datasets_.get(), uploads_.get(),
+      owners_.get(), backup_.get(), telemetry_->history(), &config_, watches_.get(),
+      security_.authenticator(), [this] { return Info(); }});
   remote_workers_ = std::make_unique<WorkerServiceImpl>(pool_.get(), gate_.get());
   const ApiParts parts = {gate_.get(),  api_.get(), jobs_.get(),   datasets_.get(),
                           files_.get(), &metrics_,  watches_.get()};

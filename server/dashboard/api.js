@@ -47,7 +47,7 @@ function address(path, query) {
 }
 
 /** @param {URL} url @param {RequestInit} [options] */
-async function request(url, options = {}) {
+async function send(url, options = {}) {
   const token = sessionStorage.getItem(TOKEN);
   const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
   let response;
@@ -59,8 +59,17 @@ async function request(url, options = {}) {
   }
   if (response.ok) return response;
   const body = await response.json().catch(() => null);
-  if (response.status === 401) onUnauthorized();
   throw new ApiError(response.status, body?.error?.message ?? `The daemon responds ${response.status}.`);
+}
+
+/** @param {URL} url @param {RequestInit} [options] */
+async function request(url, options) {
+  try {
+    return await send(url, options);
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 401) onUnauthorized();
+    throw error;
+  }
 }
 
 /** @param {string} path @param {Query} [query] @returns {Promise<any>} */
@@ -68,12 +77,35 @@ export async function get(path, query) {
   return (await request(address(path, query))).json();
 }
 
+/**
+ * Returns the response of a page beside the dashboard, whatever its status.
+ * @param {string} path
+ */
+export const page = (path) => fetch(new URL(path, document.baseURI), { cache: "no-store" });
+
 /** @param {string} path @param {Object<string, any>} body @param {string} [method] @returns {Promise<any>} */
 export async function post(path, body, method = "POST") {
   const response = await request(address(path), {
     method, body: JSON.stringify(body), headers: { "Content-Type": "application/json" },
   });
   return response.json();
+}
+
+const session = () => new URL("dashboard/session", document.baseURI);
+
+/**
+ * Signs this tab in by the code of a link, which works once.
+ * @param {string} code
+ */
+export async function signInWith(code) {
+  const response = await send(session(), { method: "POST", body: JSON.stringify({ code }), headers: { "Content-Type": "application/json" } });
+  setToken((await response.json()).token);
+}
+
+/** Forgets the token, and ends the session if it is that of a link. */
+export function signOut() {
+  send(session(), { method: "DELETE" }).catch(() => {});
+  setToken("");
 }
 
 /** @param {string} job */

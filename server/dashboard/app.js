@@ -42,7 +42,7 @@ function showConnection(state) {
 function showAccount(server) {
   const name = server.caller && server.caller !== "anonymous" ? `${server.caller} · ${server.caller_role}` : "";
   replace(account, name && h("span", { class: "muted who" }, name),
-    api.hasToken() && h("button", { class: "quiet", onclick: () => signIn("") }, "Sign out"));
+    api.hasToken() && h("button", { class: "quiet", onclick: signOut }, "Sign out"));
 }
 
 /** @param {string} token */
@@ -52,11 +52,39 @@ function signIn(token) {
   show();
 }
 
+const ask = () => askForToken(signIn, api.hasToken() ? "The daemon did not accept the token." : "");
+
+function signOut() {
+  api.signOut();
+  caller = undefined;
+  show();
+}
+
+/**
+ * Signs in by the code of a link (genesis.open), which leaves the address bar first.
+ * @param {string} path @param {URLSearchParams} query
+ */
+async function followLink(path, query) {
+  const code = query.get("login");
+  if (code === null) return;
+  query.delete("login");
+  const rest = String(query);
+  history.replaceState(null, "", `#${path}${rest && `?${rest}`}`);
+  try {
+    await api.signInWith(code);
+    caller = undefined;
+  } catch (error) {
+    if (api.hasToken()) return;  // The tab stays signed in.
+    askForToken(signIn, error instanceof Error ? error.message : String(error));
+    throw error;
+  }
+}
+
 /** @param {unknown} error */
 function failed(error) {
   if (error instanceof api.ApiError && error.status === 401) {
     return replace(main, h("div", { class: "empty" }, h("h1", {}, "Signed out"),
-      h("p", {}, h("button", { class: "primary", onclick: () => askForToken(signIn, api.hasToken()) }, "Sign in"))));
+      h("p", {}, h("button", { class: "primary", onclick: ask }, "Sign in"))));
   }
   const text = error instanceof Error ? error.message : String(error);
   replace(main, h("div", { class: "empty" },
@@ -79,6 +107,7 @@ async function show() {
   screen?.close();
   screen = undefined;
   const [path, query] = (location.hash.slice(1) || "/").split("?");
+  const chosen = new URLSearchParams(query);
   const parts = path.split("/").filter(Boolean).map(decoded);
   for (const link of nav.querySelectorAll("a")) {
     const here = link.getAttribute("href") === (["compare", "sweeps"].includes(parts[0]) ? `#/${parts[0]}` : "#/");
@@ -89,6 +118,7 @@ async function show() {
   document.title = parts[1] ? `${parts[1]} · Genesis` : "Genesis";
   showConnection({ kind: "connecting" });
   try {
+    await followLink(path, chosen);
     caller ??= api.get("server");
     caller.then(showAccount, () => { caller = undefined; });
     const frame = {
@@ -96,7 +126,6 @@ async function show() {
       connection: (/** @type {api.StreamState} */ state) => mine === visit && showConnection(state),
       current: () => mine === visit,
     };
-    const chosen = new URLSearchParams(query);
     const opened = parts[0] === "jobs" && parts[1] ? await showJob(frame, parts[1])
       : parts[0] === "compare" ? await showCompare(frame, (chosen.get("ids") ?? "").split(",").filter(Boolean))
         : parts[0] === "sweeps" ? await (parts[1] ? showSweep(frame, parts[1]) : showSweeps(frame))
@@ -111,7 +140,7 @@ async function show() {
   }
 }
 
-api.whenUnauthorized(() => askForToken(signIn, api.hasToken()));
+api.whenUnauthorized(ask);
 replace(nav, PAGES.map(([href, text]) => h("a", { href }, text)));
 addEventListener("hashchange", () => {
   scrollTo(0, 0);

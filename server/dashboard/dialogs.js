@@ -12,9 +12,9 @@ function open(name, ...children) {
 
 /**
  * Asks for a token, once however many calls are refused.
- * @param {(token: string) => void} done @param {boolean} [refused] whether the daemon did not accept the token of this tab
+ * @param {(token: string) => void} done @param {string} [fault] why the tab is not signed in
  */
-export function askForToken(done, refused = false) {
+export function askForToken(done, fault = "") {
   if (document.querySelector("dialog[open] .token")) return;
   const token = h("input", { type: "password", class: "token", id: "token", autocomplete: "current-password", required: true, spellcheck: "false" });
   const dialog = open("Sign in", h("form", {
@@ -25,7 +25,7 @@ export function askForToken(done, refused = false) {
     },
   },
   h("p", { class: "muted" }, "This daemon asks for a token. It is kept until this tab is closed."),
-  refused && h("p", { class: "fault", role: "alert" }, "The daemon did not accept the token."),
+  fault && h("p", { class: "fault", role: "alert" }, fault),
   h("label", { for: "token" }, "Token"), token,
   h("div", { class: "buttons" }, h("button", { class: "primary" }, "Sign in"))));
   token.focus();

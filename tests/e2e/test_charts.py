@@ -3,9 +3,10 @@
 import contextlib
 import importlib
 import io
+import json
 import os
+import pathlib
 import signal
-import socket
 import sys
 import time
 import types
@@ -17,6 +18,7 @@ import numpy
 
 import genesis
 import harness
+import secure
 import test_precision
 
 importlib.import_module("genesis.chart")  # Here, because mock.patch.dict(sys.modules) forgets what is imported inside.
@@ -24,22 +26,38 @@ importlib.import_module("genesis.chart")  # Here, because mock.patch.dict(sys.mo
 
 class Address(harness.DaemonTest):
     def test_a_job_and_all_jobs(self):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        daemon = self.start("--http-listen", f"127.0.0.1:{port}")
+        daemon = self.start()
         with genesis.Client(daemon.grpc) as client:
             job = client.submit(harness.spec(max_steps=3), job_id="a-b").watch()
             said = io.StringIO()
             with contextlib.redirect_stdout(said):
                 addresses = [genesis.open(client), genesis.open(job)]
-        self.assertEqual(addresses, [f"http://127.0.0.1:{port}/", f"http://127.0.0.1:{port}/#/jobs/a-b"])
+        self.assertEqual(addresses, [f"http://{daemon.http}/#/", f"http://{daemon.http}/#/jobs/a-b"])
         self.assertEqual(said.getvalue().splitlines(), addresses)
         with urllib.request.urlopen(addresses[1]) as page:
             self.assertIn("Genesis", page.read().decode())
 
-    def test_a_port_that_only_the_log_names(self):
-        with genesis.Client(self.start().grpc) as client, self.assertRaisesRegex(genesis.FailedPreconditionError, "http.listen of the daemon is 127.0.0.1:0, "):
-            genesis.open(client)
+    def test_a_code_of_the_caller_that_is_not_its_token(self):
+        token, line = secure.new_token("ann", "submitter")
+        file = secure.write_secret(pathlib.Path(self.data_dir, "tokens"), line + "\n")
+        daemon = self.start("--auth-tokens-file", str(file))
+        with genesis.Client(daemon.grpc, token=token) as client, contextlib.redirect_stdout(io.StringIO()):
+            link = genesis.open(client)
+        self.assertNotIn(token, link)
+        page, code = link.split("?login=")
+        self.assertEqual(page, f"http://{daemon.http}/#/")
+        request = urllib.request.Request(f"http://{daemon.http}/dashboard/session", json.dumps({"code": code}).encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request) as response:
+            session = json.load(response)["token"]
+        with genesis.Client(daemon.grpc, token=session) as browser:
+            self.assertEqual(browser.connection.call("GetServerInfo").caller, "ann")
+
+    def test_all_interfaces_are_those_of_the_client(self):
+        daemon = self.start("--http-listen", "0.0.0.0:0", "--insecure")
+        port = daemon.http.rsplit(":", 1)[1]
+        with genesis.Client(daemon.grpc) as client, contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(genesis.open(client), f"http://127.0.0.1:{port}/#/")
+        self.assertEqual(daemon.ctl("open", "a-b", check=False).stdout, f"http://127.0.0.1:{port}/#/jobs/a-b\n")
 
 
 class Charts(harness.DaemonTest):
