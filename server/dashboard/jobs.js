@@ -143,7 +143,8 @@ class JobList {
     for (const each of message.progress ?? []) {
       const job = this.jobs.get(each.job_id);
       if (job) Object.assign(job, { progress: each.progress, state: isFinal(stateOf(job)) ? job.state : each.state });
-      else this.stale.add(each.job_id);
+      // A response on its way may be older than this.
+      if (!job || this.refreshing) this.stale.add(each.job_id);
     }
     for (const event of message.events ?? []) {
       if (event.deleted) this.jobs.delete(event.job_id);
