@@ -79,6 +79,9 @@ export function bytes(value) {
   return `${Number(x.toPrecision(3))} TiB`;
 }
 
+/** @param {number} ratio */
+export const percent = (ratio) => `${Number((100 * ratio).toPrecision(2))} %`;
+
 /** @param {number} seconds */
 export function duration(seconds) {
   if (!Number.isFinite(seconds) || seconds < 0) return "–";

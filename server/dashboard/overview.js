@@ -1,10 +1,11 @@
 // The state of the machine: slots, queue, precision gate, workers and devices.
+import { readAlerts } from "./alerts.js";
 import { get } from "./api.js";
 import { policyButton } from "./actions.js";
 import { h, replace } from "./dom.js";
 import { grouped, seconds, si, short, word } from "./format.js";
 
-const EVERY_SECONDS = 5, DAY_SECONDS = 86400, FAILED_PAGE = 100;
+const EVERY_SECONDS = 5, ALERTS_SECONDS = 30, DAY_SECONDS = 86400, FAILED_PAGE = 100;
 
 /** @param {string} title @param {any} value @param {any} note @param {string} [kind] */
 const card = (title, value, note, kind = "") => h("div", { class: `card ${kind}` },
@@ -21,6 +22,9 @@ export class Overview {
     this.attention = h("section", { class: "attention", hidden: true, "aria-label": "Needs attention" });
     this.cards = h("section", { class: "cards", "aria-label": "Overview" });
     this.panel = h("aside", { class: "panel", "aria-label": "Workers and devices" });
+    /** @type {import("./alerts.js").Alert[]} */
+    this.alerts = [];
+    this.alertsTime = 0;
     /** @type {(stats: any) => void} */
     this.onStats = () => {};
     this.timer = setInterval(() => document.hidden || this.load().catch(() => {}), EVERY_SECONDS * 1000);
@@ -39,6 +43,10 @@ export class Overview {
     this.showWorkers(workers);
     this.showAttention(workers);
     this.onStats(stats);
+    if (Date.now() - this.alertsTime < ALERTS_SECONDS * 1000) return;
+    this.alertsTime = Date.now();
+    this.alerts = await readAlerts();
+    this.showAttention(workers);
   }
 
   /** @param {any} stats @param {any} policy */
@@ -59,7 +67,7 @@ export class Overview {
   }
 
   /**
-   * Lists what a person should look at: failures of the last day, and devices that get no jobs.
+   * Lists what a person should look at: alerts, failures of the last day, and devices that get no jobs.
    * @param {any} workers
    */
   showAttention(workers) {
@@ -67,6 +75,7 @@ export class Overview {
     const newest = recent.sort((/** @type {any} */ a, /** @type {any} */ b) => seconds(b.end_time) - seconds(a.end_time))[0];
     const count = `${recent.length}${recent.length === FAILED_PAGE ? " or more" : ""} ${recent.length === 1 ? "job" : "jobs"}`;
     const items = [
+      ...this.alerts.map(({ name, text }) => [text, " ", h("small", {}, name)]),
       newest && [`${count} failed in the last day, the newest: `, h("a", { href: `#/jobs/${encodeURIComponent(newest.id)}`, class: "mono" }, newest.id)],
       ...(workers.devices ?? []).filter((/** @type {any} */ device) => device.quarantined)
         .map((/** @type {any} */ device) => [`${device.name} gets no jobs: ${device.reason}`])].filter(Boolean);

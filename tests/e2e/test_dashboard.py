@@ -1,5 +1,6 @@
 """Tests the dashboard: its files, and its pages in Chromium, against a running daemon."""
 
+import contextlib
 import gzip
 import hashlib
 import pathlib
@@ -8,15 +9,14 @@ import sqlite3
 import subprocess
 import time
 import unittest
-import unittest.mock
 import urllib.error
 import urllib.request
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
+import dashboard_page
 import harness
-import secure
 import tiers
 
 FOLDER = harness.SOURCE / "server" / "dashboard"
@@ -79,39 +79,23 @@ class DashboardFilesTest(harness.DaemonTest):
             self.assertEqual(re.findall(r"https?://(?!www\.w3\.org/)\S+|innerHTML|insertAdjacentHTML|outerHTML", text), [], path)
         self.assertEqual(re.findall(r"<style|style=|\son\w+=|<script>", (FOLDER / "index.html").read_text()), [])
 
+    def test_alerts_are_those_of_the_rules(self):
+        page, rules = (FOLDER / "alerts.js").read_text(), (harness.SOURCE / "deploy/prometheus/genesis.rules.yml").read_text()
+        names = set(re.findall(r'"((?:Genesis|FP16)\w+)"', page))
+        self.assertGreater(len(names), 10)
+        self.assertEqual(names - set(re.findall(r"- alert: (\w+)", rules)), set())
+        for rule, constant in ((r"volume_size_bytes < ([\d.]+)", "FREE_RATIO"), (r"fp16_overflow:ratio_rate5m > ([\d.]+)", "OVERFLOW_RATIO"),
+                               (r"divergence_ratio\) > ([\d.]+)", "DIVERGENCE_RATIO"), (r"rank_wait_ratio > ([\d.]+)", "WAIT_RATIO"),
+                               (r"unprotected_since_timestamp_seconds > (\d+)", "UNPROTECTED_SECONDS")):
+            self.assertEqual(re.search(rf"{constant} = ([\d.]+)", page)[1], re.search(rule, rules)[1], constant)
+
     def test_the_types_of_the_modules_hold(self):
         check = subprocess.run(["tsc", "--project", FOLDER], capture_output=True, text=True, timeout=harness.LONG)
         self.assertEqual(check.returncode, 0, check.stdout)
 
 
 @tiers.nightly
-class DashboardTest(harness.DaemonTest):
-    """A page in Chromium. Each test fails if the page logs an error that the test does not expect."""
-
-    def setUp(self):
-        super().setUp()
-        self.playwright = self.enterContext(sync_playwright())
-        self.browser = self.playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-dev-shm-usage"])
-        self.addCleanup(self.browser.close)
-        self.errors = []
-
-    def fake(self, *flags):
-        return self.start("--workers-program", str(harness.FAKE_WORKER), *flags)
-
-    def open(self, daemon, path="", scheme="light", width=1440):
-        page = self.browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        page.set_default_timeout(harness.LONG * 1000)
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("console", lambda message: message.type == "error" and self.errors.append(message.text))
-        page.goto(f"http://{daemon.http}/{path}")
-        return page
-
-    def row(self, page, job_id):
-        return page.locator("tbody tr", has=page.get_by_role("link", name=job_id, exact=True))
-
-    def expect_text(self, locator, text):
-        expect(locator).to_contain_text(text, timeout=harness.LONG * 1000)
-
+class DashboardTest(dashboard_page.PageTest):
     def test_the_list_follows_the_jobs(self):
         daemon = self.fake("--workers-slots", "1")
         page = self.open(daemon)
@@ -128,6 +112,21 @@ class DashboardTest(harness.DaemonTest):
         daemon.ctl("delete", "hold-1")
         expect(self.row(page, "hold-1")).to_have_count(0, timeout=harness.LONG * 1000)
         self.assertEqual(self.errors, [])
+
+    def test_progress_is_kept_that_arrives_before_an_older_response(self):
+        daemon = self.fake()
+        page = self.open(daemon)
+        self.expect_text(page.locator("#connection"), "live")
+
+        def late(route):
+            response = route.fetch()
+            daemon.wait_for_step("hold-1", 5)
+            page.wait_for_timeout(2000)  # The progress is in the stream within a second.
+            route.fulfill(response=response)
+
+        page.route("**/v1/jobs/hold-1", late, times=1)
+        daemon.train("hold-1", harness.spec())
+        self.expect_text(self.row(page, "hold-1"), "5 / 10")
 
     def test_a_killed_daemon_is_said_and_found_again(self):
         daemon = self.fake()
@@ -220,26 +219,36 @@ class DashboardTest(harness.DaemonTest):
         self.expect_text(page.locator(".title"), "Cancelled")
         self.assertEqual(self.errors, [])
 
-    def test_a_token_is_asked_for_and_decides_on_actions(self):
-        tokens = pathlib.Path(self.data_dir, "tokens")
-        made = {role: secure.new_token(role, role) for role in ("admin", "viewer")}
-        secure.write_secret(tokens, "".join(f"{line}\n" for _, line in made.values()))
-        daemon = self.start("--workers-program", str(harness.FAKE_WORKER), "--auth-tokens-file", str(tokens),
-                            environment={"GENESIS_TOKEN": made["admin"][0]})
-        self.enterContext(unittest.mock.patch.dict("os.environ", GENESIS_TOKEN=made["admin"][0]))
-        daemon.train("hold-1", harness.spec())
-        for role, actions in (("viewer", 0), ("admin", 3)):
-            page = self.open(daemon, "#/jobs/hold-1")
-            dialog = page.get_by_role("dialog")
-            for token in ("wrong", made[role][0]):
-                dialog.get_by_label("Token").fill(token)
-                dialog.get_by_role("button", name="Sign in").click()
-                if token == "wrong":
-                    self.expect_text(dialog, "did not accept the token")
-            self.expect_text(page.locator(".title"), "Running")
-            self.expect_text(page.locator("#account"), role)
-            expect(page.locator(".actions button")).to_have_count(actions)
-            page.close()
+    def test_alerts_are_shown_without_prometheus(self):
+        daemon = self.start("--workers-program", str(harness.FAKE_WORKER), environment={"ENABLE_FP16_TRAINING": "True"})
+        page = self.open(daemon, "#/compare")
+
+        def nearly_full(route):
+            response = route.fetch()
+            text = re.sub(r"^(genesis_volume_free_bytes.*volume=\"data\".*) .*$", r"\1 1048576", response.text(), flags=re.MULTILINE)
+            route.fulfill(response=response, body=text)
+
+        page.route("**/metrics", nearly_full)
+        page.route("**/readyz", lambda route: route.fulfill(status=503, json={"ready": False, "reasons": ["the store refuses changes"], "notes": []}))
+        page.goto(f"http://{daemon.http}/#/")
+        for text in ("The disk of data has 1 MiB left", "Not ready: the store refuses changes", "A setting of the precision gate cannot be read", "GenesisConfigError"):
+            self.expect_text(page.locator(".attention"), text)
+        self.assertNotIn("disk of checkpoints", page.locator(".attention").text_content())
+
+    def test_ticks_of_the_clock_say_the_day_once_in_local_time(self):
+        daemon = self.fake()
+        with contextlib.closing(self.browser.new_context(timezone_id="Europe/Berlin", locale="en-US")) as context:
+            page = context.new_page()
+            page.goto(f"http://{daemon.http}/#/compare")
+
+            def ticks(begin, every, count):
+                return page.evaluate("times => import('./dashboard/chart.js').then((chart) => chart.clockTicks(times))", [begin + i * every for i in range(count)])
+
+            midnight = 1793487600  # 2026-11-01 00:00 in Berlin.
+            self.assertEqual(ticks(midnight - 600, 600, 3), ["23:50\nOct 31", "00:00\nNov 1", "00:10"])
+            self.assertEqual(ticks(midnight, 30, 3), ["00:00:00\nNov 1", "00:00:30", "00:01:00"])
+            self.assertEqual(ticks(midnight, 86400, 2), ["Nov 1", "Nov 2"])
+            self.assertEqual(page.evaluate("import('./dashboard/curves.js').then((curves) => curves.AXES[2][1])"), "Clock, GMT+1")
 
     def test_curves_of_a_real_job_grow_and_compare(self):
         daemon = self.start()
