@@ -21,11 +21,31 @@ export const color = (name) => getComputedStyle(document.documentElement).getPro
 /** @param {string} hex @param {number} alpha */
 const faded = (hex, alpha) => `${hex}${Math.round(alpha * 255).toString(16).padStart(2, "0")}`;
 
-/** @param {string} axis @param {number} value @param {number} [origin] */
-export function axisText(axis, value, origin = 0) {
+/** @param {string} axis @param {number} value */
+export function axisText(axis, value) {
   if (axis === "training") return duration(value);
   if (axis === "clock") return clock(new Date(value * 1000).toISOString());
-  return si(value - origin);
+  return si(value);
+}
+
+const DAY_SECONDS = 86400;
+// Distances of ticks of durations.
+const DURATIONS = [0.001, 0.01, 0.1, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, ...[1, 2, 5, 10, 20, 50, 100].map((days) => days * DAY_SECONDS)];
+
+/**
+ * Returns the texts of ticks of the clock, in local time: the date stands below the first tick of each day, seconds only if ticks are that close.
+ * @param {number[]} times Unix seconds
+ */
+export function clockTicks(times) {
+  const close = times.length > 1 && times[1] - times[0] < 60;
+  let day = "";
+  return times.map((time) => {
+    const date = new Date(time * 1000), before = day;
+    day = date.toLocaleDateString([], { month: "short", day: "numeric" });
+    if (times[1] - times[0] >= DAY_SECONDS) return day;
+    const text = date.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", ...(close ? { second: "2-digit" } : {}), hourCycle: "h23" });
+    return day === before ? text : `${text}\n${day}`;
+  });
 }
 
 /**
@@ -146,6 +166,7 @@ export class Chart {
     const axis = { stroke: color("--muted"), grid, ticks, font: "11px system-ui, sans-serif" };
     const splits = this.logarithmic ? { splits: (/** @type {any} */ u) => logarithmicSplits(u.scales.y.min, u.scales.y.max) } : {};
     const log = { distr: this.logarithmic ? 3 : 1 };
+    const isClock = this.axis === "clock";
     return {
       ...this.size(), legend: { show: false }, ms: 1e-3,
       cursor: {
@@ -154,11 +175,12 @@ export class Chart {
         bind: { dblclick: () => () => this.options.zoom(null) },
       },
       scales: {
-        x: { time: this.axis === "clock", range: (/** @type {any} */ u, /** @type {number} */ low, /** @type {number} */ high) => this.range ?? (low === high ? [low - 1, high + 1] : [low, high]) },
+        x: { time: isClock, range: (/** @type {any} */ u, /** @type {number} */ low, /** @type {number} */ high) => this.range ?? (low === high ? [low - 1, high + 1] : [low, high]) },
         y: log, y2: { range: (/** @type {any} */ u, /** @type {number} */ low, /** @type {number} */ high) => [0, Math.max(1, high) * 4] },
       },
       axes: [
-        { ...axis, space: 90, size: 28, gap: 6, values: (/** @type {any} */ u, /** @type {number[]} */ splits) => splits.map((value) => axisText(this.axis, value)) },
+        { ...axis, space: 90, size: isClock ? 44 : 28, gap: 6, ...(this.axis === "training" ? { incrs: DURATIONS } : {}),
+          values: (/** @type {any} */ u, /** @type {number[]} */ splits) => (isClock ? clockTicks(splits) : splits.map((value) => axisText(this.axis, value))) },
         { ...axis, ...splits, size: 56, gap: 6, filter: (/** @type {any} */ u, /** @type {number[]} */ found) => found,
           values: (/** @type {any} */ u, /** @type {number[]} */ found) => found.map((value) => this.format(this.options.bands?.length ? 3 : 1)(value)) },
         ...(this.options.y2 ? [{ ...axis, scale: "y2", side: 1, size: 40, grid: { show: false }, values: (/** @type {any} */ u, /** @type {number[]} */ splits) => splits.map((value) => si(value)) }] : []),

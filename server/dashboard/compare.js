@@ -1,7 +1,7 @@
 // Several jobs beside each other: curves, last, best, lowest and highest values, and how their specifications differ.
 import { ApiError, get, jobPath } from "./api.js";
 import { Chart } from "./chart.js";
-import { loadCurves, orNull, smooth, throughput, xsOf } from "./curves.js";
+import { AXES, loadCurves, orNull, smooth, throughput, xsOf } from "./curves.js";
 import { h, replace, setText } from "./dom.js";
 import { bandOf, groupKeys, groupsOf } from "./groups.js";
 import { bytes, glyphOf, grouped, isFinal, number, si, stateOf, word } from "./format.js";
@@ -160,8 +160,7 @@ export async function showCompare(frame, ids) {
     return element;
   };
   const metric = control(h("select", { id: "metric" }, METRICS.map(([value, name]) => h("option", { value, selected: value === choice.metric }, name))), () => { choice.metric = metric.value; });
-  const axis = control(h("select", { id: "axis" }, [["step", "Step"], ["training", "Training time"], ["clock", "Clock"], ["samples", "Samples"]]
-    .map(([value, name]) => h("option", { value, selected: value === choice.axis }, name))), () => {
+  const axis = control(h("select", { id: "axis" }, AXES.map(([value, name]) => h("option", { value, selected: value === choice.axis }, name))), () => {
     choice.axis = axis.value;
     range = null;
     chart.setAxis(choice.axis);

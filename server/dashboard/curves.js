@@ -14,6 +14,10 @@ const METRICS = ["loss", "loss_scale", "grad_norm", "learning_rate", "step_secon
  */
 /** @typedef {"step" | "training" | "clock" | "samples"} Axis */
 
+const zone = new Intl.DateTimeFormat([], { timeZoneName: "short" }).formatToParts().find((part) => part.type === "timeZoneName")?.value;
+/** What charts may have as x, with the names for people. The clock is that of the browser. */
+export const AXES = /** @type {[Axis, string][]} */ ([["step", "Step"], ["training", "Training time"], ["clock", `Clock, ${zone}`], ["samples", "Samples"]]);
+
 const numbers = (/** @type {any[] | undefined} */ list) => (list ?? []).map(Number);
 
 /** @param {any} response @returns {Points} */

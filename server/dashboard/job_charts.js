@@ -1,10 +1,9 @@
 // The charts of one job: one choice of x, zoom, smoothing for all of them.
 import { Chart } from "./chart.js";
-import { POINTS, append, indexOf, loadCurves, missingSteps, orNull, placeOf, resolution, smooth, throughput, xsOf } from "./curves.js";
+import { AXES, POINTS, append, indexOf, loadCurves, missingSteps, orNull, placeOf, resolution, smooth, throughput, xsOf } from "./curves.js";
 import { h, replace, setText } from "./dom.js";
 import { bytes, grouped, isFinal, number, si, stateOf, word } from "./format.js";
 
-const AXES = /** @type {[import("./curves.js").Axis, string][]} */ ([["step", "Step"], ["training", "Training time"], ["clock", "Clock"], ["samples", "Samples"]]);
 const STYLES = /** @type {Object<string, {glyph: string, color: string, line: boolean, name: string}>} */ ({
   restart: { glyph: "↻", color: "--orange", line: true, name: "restart" },
   fallback: { glyph: "▼", color: "--purple", line: true, name: "precision change" },
