@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <istream>
+#include <limits>
 #include <ostream>
 #include <string>
 
@@ -24,6 +26,10 @@ struct Session {
   std::ostream& err;
   bool terminal = false;  // True if `out` is a terminal.
   int width = 80;         // Columns of the terminal.
+  // Returns the width that tables must fit; without a terminal any, because scripts read them.
+  size_t table_width() const {
+    return terminal ? static_cast<size_t>(width) : std::numeric_limits<size_t>::max();
+  }
   std::function<absl::Time()> now;
   Interrupt& interrupt;
 };

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstddef>
+#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace genesis::cli {
@@ -14,10 +17,16 @@ class Table {
   // Adds a row, which must have one cell per header.
   void AddRow(std::vector<std::string> cells);
 
-  // Returns the headers, then the rows, without trailing spaces.
-  std::string ToString() const;
+  // Returns the headers, then the rows, without trailing spaces. If they are wider than `max_width`
+  // characters, the widest columns of text are cut, with an ellipsis, but neither numbers nor the
+  // first column, which names the row.
+  std::string ToString(size_t max_width = kAnyWidth) const;
+  static constexpr size_t kAnyWidth = std::numeric_limits<size_t>::max();
 
  private:
+  // Reduces the widths of columns until a line fits.
+  void Fit(size_t max_width, std::vector<size_t>& widths) const;
+
   std::vector<bool> right_;
   std::vector<std::vector<std::string>> rows_;
 };

@@ -60,7 +60,8 @@ ExitCode RunArtifacts(const Arguments& arguments, Session& session) {
     table.AddRow({Printable(artifact.name()), FormatBytes(artifact.size_bytes()),
                   artifact.has_update_time() ? FormatTimestamp(artifact.update_time()) : ""});
   }
-  session.out << (response.artifacts().empty() ? "no artifacts\n" : table.ToString());
+  session.out << (response.artifacts().empty() ? "no artifacts\n"
+                                               : table.ToString(session.table_width()));
   return ExitCode::kOk;
 }
 

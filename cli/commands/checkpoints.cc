@@ -58,7 +58,8 @@ ExitCode RunCheckpoints(const Arguments& arguments, Session& session) {
                   FormatBytes(checkpoint.size_bytes()), FormatTimestamp(checkpoint.create_time()),
                   Printable(checkpoint.path())});
   }
-  session.out << (all.checkpoints().empty() ? "no checkpoints\n" : table.ToString());
+  session.out << (all.checkpoints().empty() ? "no checkpoints\n"
+                                            : table.ToString(session.table_width()));
   return ExitCode::kOk;
 }
 

@@ -14,13 +14,14 @@ namespace {
 
 using training::v1::SettingValue;
 
-std::string SettingsText(const google::protobuf::RepeatedPtrField<SettingValue>& settings) {
+std::string SettingsText(const google::protobuf::RepeatedPtrField<SettingValue>& settings,
+                         size_t max_width) {
   Table table({"SETTING", "VALUE", "SOURCE", "RELOAD"});
   for (const SettingValue& each : settings) {
     table.AddRow({Printable(each.key()), Printable(each.value()), Printable(each.source()),
                   each.reloadable() ? "yes" : "no"});
   }
-  return table.ToString();
+  return table.ToString(max_width);
 }
 
 ExitCode Show(Session& session) {
@@ -28,7 +29,7 @@ ExitCode Show(Session& session) {
   const grpc::Status status = Call(&Service::GetConfig, {}, response, session);
   if (!status.ok()) return ReportError(status, session);
   if (PrintMessage(response, session)) return ExitCode::kOk;
-  session.out << SettingsText(response.settings());
+  session.out << SettingsText(response.settings(), session.table_width());
   for (const std::string& warning : response.warnings()) {
     session.out << "warning: " << Printable(warning) << "\n";
   }
@@ -48,7 +49,7 @@ ExitCode Reload(bool validate_only, Session& session) {
     return ExitCode::kOk;
   }
   session.out << (validate_only ? "valid; a reload would change:\n" : "reloaded; changed:\n")
-              << SettingsText(response.changed());
+              << SettingsText(response.changed(), session.table_width());
   return ExitCode::kOk;
 }
 

@@ -14,7 +14,7 @@
 namespace genesis::cli {
 namespace {
 
-std::string ContextsText(const Contexts& contexts) {
+std::string ContextsText(const Contexts& contexts, size_t max_width) {
   Table table({"", "CONTEXT", "SERVER", "TOKEN FILE", "TLS AUTHORITY"});
   for (const auto& [name, address] : contexts.daemons) {
     table.AddRow({name == contexts.current ? "*" : "", Printable(name), Printable(address.server),
@@ -22,7 +22,7 @@ std::string ContextsText(const Contexts& contexts) {
   }
   return contexts.daemons.empty()
              ? "no contexts; write genesisctl context NAME --server HOST:PORT\n"
-             : table.ToString();
+             : table.ToString(max_width);
 }
 
 // Returns the path as it is found from every folder.
@@ -47,7 +47,7 @@ ExitCode RunContext(const Arguments& arguments, Session& session) {
   absl::StatusOr<Contexts> contexts = ReadContexts(path);
   if (!contexts.ok()) return ReportFault(std::string(contexts.status().message()), session);
   if (arguments.operands.empty()) {
-    session.out << ContextsText(*contexts);
+    session.out << ContextsText(*contexts, session.table_width());
     return ExitCode::kOk;
   }
   const std::string& name = arguments.operands.front();

@@ -98,6 +98,10 @@ ExitCode RunPlot(const Arguments& arguments, Session& session) {
     session.out << TextPlot(CurveOf(response), options);
     return ExitCode::kOk;
   }
+  if (file == "-") {
+    session.out << SvgPlot(CurveOf(response), options);
+    return ExitCode::kOk;
+  }
   std::ofstream out(file, std::ios::binary | std::ios::trunc);
   out << SvgPlot(CurveOf(response), options);
   if (!out.flush()) {
@@ -135,7 +139,7 @@ ExitCode RunCompare(const Arguments& arguments, Session& session) {
                   job.has_precision() ? ShortEnumName(job.precision().mode()) : "-"});
   }
   if (session.output != OutputFormat::kTable) return ExitCode::kOk;
-  session.out << table.ToString();
+  session.out << table.ToString(session.table_width());
   for (size_t i = 1; i < jobs.size(); ++i) PrintDifferences(jobs.front(), jobs[i], session);
   return ExitCode::kOk;
 }

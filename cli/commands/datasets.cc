@@ -27,7 +27,7 @@ ExitCode RunDatasets(const Arguments&, Session& session) {
          dataset.kind() == "replay" ? absl::StrCat(dataset.transitions()) : "-",
          FormatTimestamp(dataset.update_time()), Printable(absl::StrJoin(dataset.owners(), ", "))});
   }
-  session.out << (all.datasets().empty() ? "no datasets\n" : table.ToString());
+  session.out << (all.datasets().empty() ? "no datasets\n" : table.ToString(session.table_width()));
   return ExitCode::kOk;
 }
 

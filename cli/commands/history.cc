@@ -123,7 +123,7 @@ ExitCode RunHistory(const Arguments& arguments, Session& session) {
     }
     if (session.output != OutputFormat::kTable) all.MergeFrom(page);
   } while (!request.page_token().empty());
-  if (!csv && !PrintMessage(all, session)) session.out << table.ToString();
+  if (!csv && !PrintMessage(all, session)) session.out << table.ToString(session.table_width());
   return ExitCode::kOk;
 }
 

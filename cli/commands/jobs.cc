@@ -103,7 +103,7 @@ std::string JobDetails(const Job& job) {
 }
 
 // Returns one line per rank; empty for a single-process job.
-std::string RankDetails(const Job& job) {
+std::string RankDetails(const Job& job, size_t max_width) {
   if (job.ranks().empty()) return "";
   Table table({">RANK", "WORKER", "DEVICE", ">STEP", ">STEP TIME", ">WAITS", "NOTE"});
   const auto milliseconds = [](double seconds) {
@@ -116,7 +116,7 @@ std::string RankDetails(const Job& job) {
                   milliseconds(rank.step_seconds()), milliseconds(rank.wait_seconds()),
                   rank.ended() ? "ended" : (rank.straggler() ? "the others wait for it" : "")});
   }
-  return table.ToString();
+  return table.ToString(max_width);
 }
 
 // Returns the lines about the job's end, except its state, which the details already contain.
@@ -144,7 +144,7 @@ ExitCode RunJobs(const Arguments& arguments, Session& session) {
   if (PrintMessage(all, session)) return ExitCode::kOk;
   Table table({"JOB", "STATE", ">STEP", ">LOSS", ">SAMPLES/S", "PRECISION", "CREATED"});
   for (const Job& job : all.jobs()) AddJobRow(job, table);
-  session.out << (all.jobs().empty() ? "no jobs\n" : table.ToString());
+  session.out << (all.jobs().empty() ? "no jobs\n" : table.ToString(session.table_width()));
   return ExitCode::kOk;
 }
 
@@ -157,7 +157,7 @@ ExitCode RunJob(const Arguments& arguments, Session& session) {
   const grpc::Status status = Call(&Service::GetJob, request, response, session);
   if (!status.ok()) return ReportError(status, session);
   if (!PrintMessage(response.job(), session)) {
-    session.out << JobDetails(response.job()) << RankDetails(response.job())
+    session.out << JobDetails(response.job()) << RankDetails(response.job(), session.table_width())
                 << EndDetails(response.job());
   }
   return ExitCode::kOk;

@@ -22,7 +22,7 @@ std::string StateName(const WorkerInfo& worker) {
   return worker.draining() ? name + ", draining" : name;
 }
 
-std::string WorkersText(const ListWorkersResponse& response) {
+std::string WorkersText(const ListWorkersResponse& response, size_t max_width) {
   Table workers({"WORKER", "STATE", "DEVICE", ">PID", "JOB", "STARTED"});
   for (const WorkerInfo& each : response.workers()) {
     workers.AddRow({Printable(each.id()), StateName(each), Printable(each.device()),
@@ -35,7 +35,7 @@ std::string WorkersText(const ListWorkersResponse& response) {
     devices.AddRow({Printable(each.name()), absl::StrCat(each.busy()), absl::StrCat(each.slots()),
                     each.quarantined() ? Printable(each.reason()) : "no"});
   }
-  return absl::StrCat(workers.ToString(), "\n", devices.ToString());
+  return absl::StrCat(workers.ToString(max_width), "\n", devices.ToString(max_width));
 }
 
 std::string PolicyText(const GetPrecisionPolicyResponse& response) {
@@ -95,7 +95,7 @@ ExitCode RunWorkers(const Arguments&, Session& session) {
   ListWorkersResponse response;
   const grpc::Status status = Call(&Service::ListWorkers, {}, response, session);
   if (!status.ok()) return ReportError(status, session);
-  if (!PrintMessage(response, session)) session.out << WorkersText(response);
+  if (!PrintMessage(response, session)) session.out << WorkersText(response, session.table_width());
   return ExitCode::kOk;
 }
 
@@ -145,7 +145,7 @@ ExitCode RunWebhooks(const Arguments&, Session& session) {
                   each.last_error().empty() ? "-" : Printable(each.last_error())});
   }
   session.out << (all.deliveries().empty() ? "every endpoint has received its events\n"
-                                           : table.ToString());
+                                           : table.ToString(session.table_width()));
   return ExitCode::kOk;
 }
 

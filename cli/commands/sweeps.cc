@@ -167,7 +167,7 @@ std::string NoteOf(const Trial& trial) {
   return Printable(trial.reason());
 }
 
-std::string TrialsTable(const Sweep& sweep) {
+std::string TrialsTable(const Sweep& sweep, size_t width) {
   std::vector<std::string> headers = {"JOB", "STATE", ">STEP",
                                       absl::StrCat(">BEST ", Printable(sweep.spec().metric()))};
   for (std::string& name : ShortNames(sweep.spec())) headers.push_back(">" + std::move(name));
@@ -186,7 +186,7 @@ std::string TrialsTable(const Sweep& sweep) {
     row.push_back(NoteOf(*trial));
     table.AddRow(std::move(row));
   }
-  return table.ToString();
+  return table.ToString(width);
 }
 
 ExitCode ExitCodeOf(const Sweep& sweep) {
@@ -215,7 +215,7 @@ ExitCode FollowSweep(const std::string& id, SteadyNotification& interrupted, Ses
       shown = now;
     }
     if (sweep.has_end_time()) {
-      if (!PrintMessage(sweep, session)) session.out << TrialsTable(sweep);
+      if (!PrintMessage(sweep, session)) session.out << TrialsTable(sweep, session.table_width());
       return ExitCodeOf(sweep);
     }
     if (interrupted.WaitFor(kPoll)) {
@@ -277,7 +277,7 @@ ExitCode RunSweeps(const Arguments&, Session& session) {
                   Printable(each.spec().metric()), Printable(each.owner()),
                   FormatTimestamp(each.create_time())});
   }
-  session.out << (all.sweeps().empty() ? "no sweeps\n" : table.ToString());
+  session.out << (all.sweeps().empty() ? "no sweeps\n" : table.ToString(session.table_width()));
   return ExitCode::kOk;
 }
 
@@ -293,7 +293,8 @@ ExitCode RunTrials(const Arguments& arguments, Session& session) {
   const grpc::Status status = Call(&Service::GetSweep, request, response, session);
   if (!status.ok()) return ReportError(status, session);
   if (!PrintMessage(response.sweep(), session)) {
-    session.out << Summary(response.sweep()) << TrialsTable(response.sweep());
+    session.out << Summary(response.sweep())
+                << TrialsTable(response.sweep(), session.table_width());
   }
   return ExitCode::kOk;
 }

@@ -130,6 +130,24 @@ TEST(HelpTest, NamesEveryCommandOptionAndExitCode) {
   EXPECT_THAT(overall, HasSubstr("GENESIS_SERVER"));
 }
 
+TEST(TableTest, CutsTheWidestTextUntilLinesFit) {
+  Table table({"JOB", "STATE", ">STEP", "NOTE"});
+  table.AddRow(
+      {"a-very-long-name-of-a-job", "QUEUED", "1200000", "waits für einen Platz, seit gestern"});
+  table.AddRow({"b", "RUNNING", "7", "short"});
+  EXPECT_EQ(table.ToString(60),
+            "JOB                        STATE       STEP  NOTE\n"
+            "a-very-long-name-of-a-job  QUEUED   1200000  waits für eine…\n"
+            "b                          RUNNING        7  short\n");
+  EXPECT_EQ(table.ToString(), table.ToString(200)) << "only a terminal has a width";
+  EXPECT_THAT(table.ToString(), HasSubstr("seit gestern"));
+  // Neither the first column nor numbers are cut, and text keeps a few characters.
+  EXPECT_EQ(table.ToString(20),
+            "JOB                        STA…     STEP  NOTE\n"
+            "a-very-long-name-of-a-job  QUE…  1200000  wai…\n"
+            "b                          RUN…        7  sho…\n");
+}
+
 TEST(TableTest, AlignsColumnsWithoutTrailingSpaces) {
   Table table({"JOB", ">STEP", "STATE"});
   table.AddRow({"a", "7", "RUNNING"});

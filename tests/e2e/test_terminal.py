@@ -90,6 +90,19 @@ class TerminalTest(harness.DaemonTest):
         terminal.press("C-c")
         terminal.wait_for("the watch ended; job endless goes on")
 
+    def test_tables_fit_a_terminal_and_are_whole_in_a_pipe(self):
+        terminal = Terminal(self, columns=80)
+        terminal.run("clear;", *self.command("checkpoints"))
+        lines = terminal.wait_for("first-step-", "…").splitlines()
+        begin, end = (next(i for i, line in enumerate(lines) if line.startswith(start)) for start in ("ID ", "prompt>"))
+        for line in lines[begin + 1:end]:
+            self.assertRegex(line, "^(first|endless)-step-.*…$", "a row is one line")
+        path = self.daemon.job("first")["latest_checkpoint"]["path"]
+        self.assertNotIn(path, "".join(lines))
+        piped = subprocess.run(self.command("checkpoints"), check=True, capture_output=True, text=True, timeout=harness.LONG).stdout
+        self.assertIn(path, piped)
+        self.assertNotIn("…", piped)
+
     def test_completion_of_each_shell_knows_commands_and_jobs(self):
         home = self.enterContext(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))  # fish still writes its history.
         for shell, setup in (("bash --norc", "source <(genesisctl completion bash); PS1='ready> '"),
