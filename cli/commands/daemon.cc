@@ -108,14 +108,10 @@ ExitCode RunInfo(const Arguments&, Session& session) {
 
 ExitCode RunOpen(const Arguments& arguments, Session& session) {
   GetServerInfoResponse info;
-  grpc::ClientContext info_context;
-  SetDeadline(info_context, kCallTimeout);
-  grpc::Status status = session.service.GetServerInfo(&info_context, {}, &info);
+  grpc::Status status = Call(&Service::GetServerInfo, {}, info, session);
   if (!status.ok()) return ReportError(status, session);
   training::v1::CreateLoginCodeResponse login;
-  grpc::ClientContext login_context;
-  SetDeadline(login_context, kCallTimeout);
-  status = session.service.CreateLoginCode(&login_context, {}, &login);
+  status = Call(&Service::CreateLoginCode, {}, login, session);
   if (!status.ok()) return ReportError(status, session);
   const std::string job =
       arguments.operands.empty() ? "" : absl::StrCat("jobs/", arguments.operands.front());
