@@ -14,7 +14,7 @@ ModuleModel::ModuleModel(std::shared_ptr<torch::nn::Module> module) : module_(st
 }
 
 torch::Tensor ModuleModel::MeanLoss(const torch::Tensor& example_losses, const Batch& batch) {
-  example_losses_ = example_losses.detach();
+  KeepExampleLosses(example_losses);
   if (const auto weights = Weights(batch)) return (example_losses * *weights).mean();
   return example_losses.mean();
 }

@@ -28,8 +28,11 @@ class ModuleModel : public Model {
   // Same as InputType(), but without the list of parameters, because every step calls it.
   torch::ScalarType format() const { return parameters_.front().second.scalar_type(); }
 
+  // Keeps the losses of the examples [B] for ExampleLosses().
+  void KeepExampleLosses(const torch::Tensor& losses) { example_losses_ = losses.detach(); }
+
   // Returns the mean of `example_losses` [B], each times its weight if the batch has weights. Keeps
-  // them for ExampleLosses().
+  // them.
   torch::Tensor MeanLoss(const torch::Tensor& example_losses, const Batch& batch);
 
  private:

@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "trainer/kernels/linear_cross_entropy.h"
 #include "trainer/models/base/dataset_fields.h"
 #include "trainer/precision/autocast_guard.h"
 
@@ -100,13 +101,18 @@ class TransformerModule : public nn::Module {
     }
   }
 
-  // Returns logits [B, T, V] of tokens [B, T].
+  // Returns the input [B, T, D] of the output layer for tokens [B, T].
   torch::Tensor forward(const torch::Tensor& tokens) {
     const torch::Tensor positions =
         torch::arange(tokens.size(1), torch::TensorOptions(torch::kLong).device(tokens.device()));
     torch::Tensor x = token_embedding_->forward(tokens) + position_embedding_->forward(positions);
     for (const auto& block : blocks_) x = block->forward(x);
-    return F::linear(norm_->forward(x), output_ ? output_->weight : token_embedding_->weight);
+    return norm_->forward(x);
+  }
+
+  // Weight [V, D] of the output layer, which has no bias.
+  const torch::Tensor& output_weight() const {
+    return output_ ? output_->weight : token_embedding_->weight;
   }
 
   const nn::Embedding& token_embedding() const { return token_embedding_; }
@@ -143,20 +149,36 @@ std::vector<std::pair<std::string, std::string>> Transformer::tied() const {
   return {{"lm_head.weight", "token_embedding.weight"}};
 }
 
-torch::Tensor Transformer::TokenLosses(const torch::Tensor& logits, const torch::Tensor& targets) {
-  return F::cross_entropy(logits.flatten(0, 1).to(torch::kFloat), targets.flatten(),
-                          F::CrossEntropyFuncOptions().reduction(torch::kNone))
-      .view(targets.sizes());
+torch::Tensor Transformer::LogitLosses(const torch::Tensor& logits, const torch::Tensor& targets) {
+  return F::cross_entropy(logits.to(torch::kFloat), targets,
+                          F::CrossEntropyFuncOptions().reduction(torch::kNone));
 }
 
 torch::Tensor Transformer::Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) {
   const torch::Tensor& tokens = batch.at("tokens");
-  torch::Tensor logits;
+  const torch::Tensor targets = tokens.slice(1, 1);
+  const bool chunked =
+      SuitsLinearCrossEntropy(tokens.device(), targets.numel(), spec_.vocabulary_size());
+  torch::Tensor hidden, logits;
   {
     const AutocastGuard guard(tokens.device().type(), autocast);
-    logits = module_->forward(tokens.slice(1, 0, -1));
+    hidden = module_->forward(tokens.slice(1, 0, -1));
+    if (!chunked) logits = F::linear(hidden, module_->output_weight());
   }
-  return MeanLoss(TokenLosses(logits, tokens.slice(1, 1)).mean(1), batch);
+  if (!chunked) {
+    const torch::Tensor losses = LogitLosses(logits.flatten(0, 1), targets.flatten());
+    return MeanLoss(losses.view(targets.sizes()).mean(1), batch);
+  }
+  torch::Tensor factors =
+      torch::full(targets.sizes(), 1.0 / static_cast<double>(targets.numel()), torch::kFloat);
+  if (const auto weights = Weights(batch)) factors.mul_(weights->unsqueeze(1));
+  const LinearCrossEntropyLoss found =
+      LinearCrossEntropy({.input = hidden.flatten(0, 1),
+                          .weight = module_->output_weight(),
+                          .target = targets.flatten()},
+                         factors.flatten(), autocast.value_or(format()));
+  KeepExampleLosses(found.losses.view(targets.sizes()).mean(1));
+  return found.loss;
 }
 
 void Transformer::AddDerivedMetrics(training::v1::Evaluation& evaluation) const {
@@ -167,9 +189,20 @@ std::vector<MetricSum> Transformer::Evaluate(const Batch& batch) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor& tokens = batch.at("tokens");
   const torch::Tensor targets = tokens.slice(1, 1);
-  const torch::Tensor logits = module_->forward(tokens.slice(1, 0, -1));
-  return {SumOf("loss", TokenLosses(logits, targets)),
-          SumOf("accuracy", logits.argmax(2).eq(targets))};
+  const torch::Tensor hidden = module_->forward(tokens.slice(1, 0, -1)).flatten(0, 1);
+  const int64_t classes = spec_.vocabulary_size();
+  const int64_t chunk = SuitsLinearCrossEntropy(tokens.device(), targets.numel(), classes)
+                            ? TokensPerChunk(classes)
+                            : targets.numel();
+  std::vector<torch::Tensor> losses, hits;
+  const std::vector<torch::Tensor> parts = targets.flatten().split(chunk);
+  for (const torch::Tensor& part : hidden.split(chunk)) {
+    const torch::Tensor logits = F::linear(part, module_->output_weight());
+    losses.push_back(LogitLosses(logits, parts[losses.size()]));
+    hits.push_back(logits.argmax(1).eq(parts[hits.size()]));
+  }
+  return {SumOf("loss", torch::cat(losses).view(targets.sizes())),
+          SumOf("accuracy", torch::cat(hits).view(targets.sizes()))};
 }
 
 int64_t Transformer::OperationsPerExample() const {

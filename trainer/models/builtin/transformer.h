@@ -38,8 +38,8 @@ class Transformer : public ModuleModel {
  private:
   Transformer(std::shared_ptr<TransformerModule> module, const training::v1::TransformerSpec& spec);
 
-  // Returns the cross-entropy of each token, [B, T], from logits [B, T, V].
-  static torch::Tensor TokenLosses(const torch::Tensor& logits, const torch::Tensor& targets);
+  // Returns the cross-entropy of each token, [N], from logits [N, V].
+  static torch::Tensor LogitLosses(const torch::Tensor& logits, const torch::Tensor& targets);
 
   const std::shared_ptr<TransformerModule> module_;
   const training::v1::TransformerSpec spec_;
