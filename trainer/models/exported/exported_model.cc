@@ -17,6 +17,7 @@
 #include "base/text/text.h"
 #include "config/precision/mode.h"
 #include "config/precision/precision.h"
+#include "trainer/kernels/own_kernels.h"
 #include "trainer/models/base/dataset_fields.h"
 #include "trainer/models/base/gradients.h"
 #include "trainer/models/base/kept_state.h"
@@ -25,6 +26,7 @@
 #include "trainer/models/base/sample_batch.h"
 #include "trainer/models/exported/bad_example.h"
 #include "trainer/models/exported/batch_size.h"
+#include "trainer/models/exported/linear_cross_entropy_graph.h"
 #include "trainer/precision/format.h"
 #include "trainer/runtime/torch_errors.h"
 
@@ -159,6 +161,9 @@ absl::StatusOr<std::unique_ptr<Model>> ExportedModel::Build(const JobSpec& spec,
   if (absl::Status status = CheckFields(spec, dataset, *file); !status.ok()) return status;
   if (absl::Status status = CheckBatchSize(spec, dataset, *file); !status.ok()) return status;
   std::unique_ptr<ExportedModel> built(new ExportedModel(*std::move(file), spec));
+  if (UsesOwnKernels()) {
+    if (absl::Status status = built->UseGraphs(WithLinearCrossEntropy); !status.ok()) return status;
+  }
   if (absl::Status status = built->Try(dataset, spec.training().batch_size()); !status.ok()) {
     return status;
   }
@@ -203,10 +208,9 @@ std::vector<std::string> ExportedModel::without_gradient() const {
 
 void ExportedModel::To(torch::Device device) {
   if (device.is_cpu()) return;
-  absl::StatusOr<GraphsOnCuda> graphs = GraphsOnCuda::Make(file_);
-  if (!graphs.ok()) throw std::invalid_argument(std::string(graphs.status().message()));
-  runners_.clear();
-  on_cuda_.emplace(*std::move(graphs));
+  if (absl::Status status = UseGraphs(ForCuda); !status.ok()) {
+    throw std::invalid_argument(std::string(status.message()));
+  }
   // In place, because they are registered by name as parameters and buffers.
   for (const ExportedFile::NamedTensor& entry : file_.tensors) {
     entry.tensor.set_data(entry.tensor.detach().to(device));
@@ -219,13 +223,22 @@ bool ExportedModel::supports(PrecisionMode mode) const {
          file_.precisions.contains(ShortEnumName(mode));
 }
 
+absl::Status ExportedModel::UseGraphs(const RewrittenGraphs::Rewrite& rewrite) {
+  absl::StatusOr<RewrittenGraphs> graphs = RewrittenGraphs::Make(file_, rewrite);
+  if (!graphs.ok()) return graphs.status();
+  runners_.clear();
+  rewritten_.reset();
+  if (graphs->changed()) rewritten_.emplace(*std::move(graphs));
+  return absl::OkStatus();
+}
+
 absl::Status ExportedModel::Load(const std::string& graph) {
   auto& runner = runners_[graph];
   if (runner != nullptr) return absl::OkStatus();
   try {
     const QuietLog quiet;
     runner = std::make_unique<torch::nativert::ModelRunnerHandle>(
-        on_cuda_ ? on_cuda_->path() : file_.path, graph);
+        rewritten_ ? rewritten_->path() : file_.path, graph);
   } catch (const std::exception& error) {
     // Bound the error, which may repeat names of arbitrary length from the file.
     return absl::InvalidArgumentError(absl::StrCat(

@@ -12,7 +12,7 @@
 
 #include "trainer/models/base/model.h"
 #include "trainer/models/exported/exported_file.h"
-#include "trainer/models/exported/graphs_on_cuda.h"
+#include "trainer/models/exported/rewritten_graphs.h"
 
 namespace torch::nativert {
 class ModelRunnerHandle;
@@ -67,6 +67,8 @@ class ExportedModel : public Model {
 
   // Returns the factors of the examples' losses: float32 [examples].
   torch::Tensor WeightsOf(const Batch& batch, int64_t examples) const;
+  // Has the graphs run as `rewrite` returns them.
+  absl::Status UseGraphs(const RewrittenGraphs::Rewrite& rewrite);
   // Loads the graph once. INVALID_ARGUMENT if LibTorch cannot load it.
   absl::Status Load(const std::string& graph);
   std::vector<torch::Tensor> Run(const std::string& graph, const Batch& batch,
@@ -88,7 +90,7 @@ class ExportedModel : public Model {
   const ExportedFile file_;
   const std::string data_path_;  // For messages.
   const bool prioritized_;
-  std::optional<GraphsOnCuda> on_cuda_;  // Set if the device is CUDA.
+  std::optional<RewrittenGraphs> rewritten_;  // Set if the graphs run other than in the file.
   std::map<std::string, std::unique_ptr<torch::nativert::ModelRunnerHandle>> runners_;
   NamedTensors parameters_;
   NamedTensors buffers_;

@@ -1,4 +1,4 @@
-#include "trainer/models/exported/graphs_on_cuda.h"
+#include "trainer/models/exported/rewritten_graphs.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -21,16 +21,6 @@ namespace {
 constexpr char kExtra[] = "module/extra/";
 constexpr char kGraphs[] = "module/models/";
 
-// Returns a graph for CUDA. Replaces quoted JSON strings, each of which is a whole value.
-std::string ForCuda(const std::string& graph) {
-  std::vector<std::pair<std::string, std::string>> replacements = {{"\"cpu\"", "\"cuda\""}};
-  for (const auto& [operation, substitute] : OperatorsForCuda()) {
-    replacements.emplace_back(absl::StrCat("\"", operation, "\""),
-                              absl::StrCat("\"", substitute, "\""));
-  }
-  return absl::StrReplaceAll(graph, replacements);
-}
-
 // A file descriptor to write to. Keeps the first error for status().
 class Output {
  public:
@@ -50,7 +40,7 @@ class Output {
   absl::Status status() const {
     if (error_ == 0) return absl::OkStatus();
     return absl::ResourceExhaustedError(absl::StrCat(
-        "model.exported: its graphs for CUDA cannot be kept in memory: ", std::strerror(error_)));
+        "model.exported: its graphs cannot be kept in memory: ", std::strerror(error_)));
   }
 
  private:
@@ -60,21 +50,25 @@ class Output {
 
 }  // namespace
 
-absl::StatusOr<GraphsOnCuda> GraphsOnCuda::Make(const ExportedFile& file) {
+absl::StatusOr<RewrittenGraphs> RewrittenGraphs::Make(const ExportedFile& file,
+                                                      const Rewrite& rewrite) {
   const absl::StatusOr<ZipArchive> archive = ZipArchive::Open(file.path);
   if (!archive.ok()) return archive.status();
   const int handle = memfd_create("genesis-graphs", MFD_CLOEXEC);
   if (handle < 0) {
     return absl::ResourceExhaustedError(absl::StrCat("memfd_create: ", std::strerror(errno)));
   }
-  GraphsOnCuda graphs(handle);
+  RewrittenGraphs graphs(handle);
   Output output(handle);
   ZipWriter writer([&](const void* data, uint64_t size) { output.Write(data, size); });
   for (const std::string& name : archive->names()) {
     if (absl::StartsWith(name, kExtra)) continue;
     const absl::StatusOr<std::string> record = archive->Read(name);
     if (!record.ok()) return record.status();
-    const std::string text = absl::StartsWith(name, kGraphs) ? ForCuda(*record) : *record;
+    const std::optional<std::string> rewritten =
+        absl::StartsWith(name, kGraphs) ? rewrite(*record) : std::nullopt;
+    graphs.changed_ |= rewritten.has_value();
+    const std::string& text = rewritten ? *rewritten : *record;
     writer.Add(name, text.data(), text.size());
   }
   writer.Finish();
@@ -82,10 +76,20 @@ absl::StatusOr<GraphsOnCuda> GraphsOnCuda::Make(const ExportedFile& file) {
   return graphs;
 }
 
-GraphsOnCuda::~GraphsOnCuda() {
+RewrittenGraphs::~RewrittenGraphs() {
   if (handle_ >= 0) close(handle_);
 }
 
-std::string GraphsOnCuda::path() const { return absl::StrCat("/proc/self/fd/", handle_); }
+std::string RewrittenGraphs::path() const { return absl::StrCat("/proc/self/fd/", handle_); }
+
+std::string ForCuda(const std::string& graph) {
+  // Quoted JSON strings are whole values.
+  std::vector<std::pair<std::string, std::string>> replacements = {{"\"cpu\"", "\"cuda\""}};
+  for (const auto& [operation, substitute] : OperatorsForCuda()) {
+    replacements.emplace_back(absl::StrCat("\"", operation, "\""),
+                              absl::StrCat("\"", substitute, "\""));
+  }
+  return absl::StrReplaceAll(graph, replacements);
+}
 
 }  // namespace genesis

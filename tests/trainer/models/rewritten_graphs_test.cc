@@ -1,4 +1,4 @@
-#include "trainer/models/exported/graphs_on_cuda.h"
+#include "trainer/models/exported/rewritten_graphs.h"
 
 #include <filesystem>
 #include <fstream>
@@ -17,9 +17,9 @@ constexpr char kGraph[] =
     R"({"target": "torch.ops.aten.full.default", "device": {"type": "cpu", "index": null}}], )"
     R"("metadata": {"stack_trace": "in cpu, line 1"}})";
 
-class GraphsOnCudaTest : public testing::Test {
+class RewrittenGraphsTest : public testing::Test {
  protected:
-  GraphsOnCudaTest() { file_.path = folder_.path() + "/module.pt2"; }
+  RewrittenGraphsTest() { file_.path = folder_.path() + "/module.pt2"; }
 
   void Write() {
     std::ofstream out(file_.path, std::ios::binary);
@@ -37,9 +37,9 @@ class GraphsOnCudaTest : public testing::Test {
   ExportedFile file_;
 };
 
-TEST_F(GraphsOnCudaTest, DevicesAndOperatorsAreThoseOfCuda) {
+TEST_F(RewrittenGraphsTest, DevicesAndOperatorsAreThoseOfCuda) {
   Write();
-  const auto graphs = GraphsOnCuda::Make(file_);
+  const auto graphs = RewrittenGraphs::Make(file_, ForCuda);
   ASSERT_TRUE(graphs.ok()) << graphs.status();
   // The worker's reader does not follow links, such as those in /proc.
   const std::string copy = folder_.path() + "/copy.pt2";
@@ -55,8 +55,8 @@ TEST_F(GraphsOnCudaTest, DevicesAndOperatorsAreThoseOfCuda) {
   EXPECT_FALSE(archive->Contains("module/extra/tensors/0"));
 }
 
-TEST_F(GraphsOnCudaTest, AFileThatIsGoneIsSaid) {
-  EXPECT_EQ(GraphsOnCuda::Make(file_).status().code(), absl::StatusCode::kNotFound);
+TEST_F(RewrittenGraphsTest, AFileThatIsGoneIsSaid) {
+  EXPECT_EQ(RewrittenGraphs::Make(file_, ForCuda).status().code(), absl::StatusCode::kNotFound);
 }
 
 }  // namespace

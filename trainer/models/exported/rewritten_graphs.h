@@ -1,0 +1,46 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "trainer/models/exported/exported_file.h"
+
+namespace genesis {
+
+// The graphs of an exported file, adapted to this process. Contains no weights. Kept in memory,
+// with a path in /proc.
+//
+// Owner: the model. Threads: one. Failure: INVALID_ARGUMENT or DATA_LOSS if the file can no longer
+// be read, RESOURCE_EXHAUSTED without memory.
+class RewrittenGraphs {
+ public:
+  // Returns another graph for the JSON of one; nullopt if it stays as it is.
+  using Rewrite = std::function<std::optional<std::string>(const std::string&)>;
+
+  static absl::StatusOr<RewrittenGraphs> Make(const ExportedFile& file, const Rewrite& rewrite);
+  ~RewrittenGraphs();
+  RewrittenGraphs(RewrittenGraphs&& other) noexcept
+      : handle_(std::exchange(other.handle_, -1)), changed_(other.changed_) {}
+  RewrittenGraphs(const RewrittenGraphs&) = delete;
+  RewrittenGraphs& operator=(const RewrittenGraphs&) = delete;
+
+  // Returns whether a graph was rewritten.
+  bool changed() const { return changed_; }
+  // Path of a .pt2 file that lives as long as this object.
+  std::string path() const;
+
+ private:
+  explicit RewrittenGraphs(int handle) : handle_(handle) {}
+
+  int handle_;
+  bool changed_ = false;
+};
+
+// Returns a graph that torch traced on the CPU for a CUDA device: with "cuda" for each device, and
+// OperatorsForCuda for the operators that CUDA lacks. A worker sees only the job's device.
+std::string ForCuda(const std::string& graph);
+
+}  // namespace genesis
