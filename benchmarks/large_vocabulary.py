@@ -126,15 +126,12 @@ def train(side, folder, size, mode, steps, cores):
     return {"losses": run.losses, "processor_seconds": used, "seconds": seconds, "peak_bytes": run.peak_bytes}
 
 
-def compare(name, size, mode, options, cores):
+def compare(name, size, mode, folder, options, cores):
     """Returns the row of a model in a mode."""
     found = {side: [] for side in (BUILT_IN, EXPORTED, EAGER)}
-    with tempfile.TemporaryDirectory(prefix="genesis-") as text:
-        folder = pathlib.Path(text)
-        in_python("prepare", folder, json.dumps(size))
-        for number in range(options.rounds):
-            for side in list(found)[:: -1 if number % 2 else 1]:
-                found[side].append(train(side, folder, size, mode, options.steps, cores))
+    for number in range(options.rounds):
+        for side in list(found)[:: -1 if number % 2 else 1]:
+            found[side].append(train(side, folder, size, mode, options.steps, cores))
     deviation = max(abs(a - b) / b for side in (BUILT_IN, EXPORTED) for ours, theirs in zip(found[side], found[EAGER])
                     for a, b in zip(ours["losses"], theirs["losses"]))
     row = {"name": name, "mode": mode, "deviation": deviation}
@@ -173,9 +170,11 @@ def run(words):
     found = report.Report("large-vocabulary", "Large vocabularies", facts,
                           {"rounds": options.rounds, "steps": options.steps, "models": MODELS})
     for name in options.only or MODELS:
-        size = MODELS[name]
-        for mode in MODES:
-            found.add(compare(name, size, mode, options, cores))
+        with tempfile.TemporaryDirectory(prefix="genesis-") as text:
+            folder = pathlib.Path(text)
+            in_python("prepare", folder, json.dumps(MODELS[name]))
+            for mode in MODES:
+                found.add(compare(name, MODELS[name], mode, folder, options, cores))
     text = section(found.rows, facts)
     found.text("Peak memory and time of a step", text)
     found.write(options.out)
