@@ -244,7 +244,7 @@ absl::StatusOr<Sweep> SweepController::CancelNow(const Caller& caller, const std
   absl::Status allowed = CheckOwner(caller, found->owner(), absl::StrCat("sweep ", QuoteValue(id)));
   if (!allowed.ok()) return allowed;
   const auto open = open_.find(id);
-  if (open == open_.end()) {
+  if (open == open_.end() || open->second.stored.sweep.has_end_time()) {
     if (found->state() == training::v1::SWEEP_STATE_CANCELLED) return found;
     return absl::FailedPreconditionError(
         absl::StrCat("sweep ", QuoteValue(id), " has ended as ", ShortEnumName(found->state()),
@@ -252,8 +252,9 @@ absl::StatusOr<Sweep> SweepController::CancelNow(const Caller& caller, const std
   }
   open->second.stored.sweep.set_state(training::v1::SWEEP_STATE_CANCELLING);
   open->second.must_write = true;
+  Sweep cancelled = open->second.stored.sweep;
   if (absl::Status written = WriteChanges(); !written.ok()) return written;
-  return open->second.stored.sweep;
+  return cancelled;
 }
 
 absl::Status SweepController::Round() {
@@ -261,7 +262,7 @@ absl::Status SweepController::Round() {
   if (!std::exchange(caught_up_, true)) NoteLostJobs();
   for (auto& [id, open] : open_) {
     StopTrials(open);
-    SubmitTrials(open);
+    SubmitNext(open);
     if (!open.changed.empty() || open.must_write) Summarize(open);
   }
   return WriteChanges();
@@ -346,27 +347,26 @@ void SweepController::StopTrials(Open& open) {
   }
 }
 
-void SweepController::SubmitTrials(Open& open) {
+// Submits one trial after the other, so that they are accepted in order.
+void SweepController::SubmitNext(Open& open) {
   const Sweep& sweep = open.stored.sweep;
   if (sweep.state() != training::v1::SWEEP_STATE_RUNNING) return;
-  if (SteadyNow() < open.next_submission) return;
-  auto under_way = static_cast<int>(open.submitting.size());
-  for (const Trial& trial : sweep.trials()) {
-    under_way += IsSubmitted(trial) && !IsFinal(trial.state()) ? 1 : 0;
-  }
-  for (const Trial& trial : sweep.trials()) {
-    if (under_way >= sweep.spec().max_parallel()) return;
-    if (IsSubmitted(trial) || !open.submitting.insert(trial.number()).second) continue;
-    ++under_way;
-    training::v1::TrainRequest request;
-    request.set_job_id(trial.job_id());
-    *request.mutable_spec() = TrialJob(sweep, trial.number());
-    jobs_->admission().Train(
-        request, CallerOf(sweep),
-        [this, id = sweep.id(), number = trial.number()](const absl::StatusOr<Job>& job) {
-          Post([this, id, number, job] { OnSubmitted(id, number, job); });
-        });
-  }
+  if (open.submitting || SteadyNow() < open.next_submission) return;
+  const auto under_way = std::count_if(
+      sweep.trials().begin(), sweep.trials().end(),
+      [](const Trial& trial) { return IsSubmitted(trial) && !IsFinal(trial.state()); });
+  const auto next = std::find_if(sweep.trials().begin(), sweep.trials().end(),
+                                 [](const Trial& trial) { return !IsSubmitted(trial); });
+  if (under_way >= sweep.spec().max_parallel() || next == sweep.trials().end()) return;
+  open.submitting = true;
+  training::v1::TrainRequest request;
+  request.set_job_id(next->job_id());
+  *request.mutable_spec() = TrialJob(sweep, next->number());
+  jobs_->admission().Train(
+      request, CallerOf(sweep),
+      [this, id = sweep.id(), number = next->number()](const absl::StatusOr<Job>& job) {
+        Post([this, id, number, job] { OnSubmitted(id, number, job); });
+      });
 }
 
 void SweepController::OnSubmitted(const std::string& sweep_id, int number,
@@ -374,7 +374,7 @@ void SweepController::OnSubmitted(const std::string& sweep_id, int number,
   const auto found = open_.find(sweep_id);
   if (found == open_.end()) return;
   Open& open = found->second;
-  open.submitting.erase(number);
+  open.submitting = false;
   Trial& trial = *open.stored.sweep.mutable_trials(number);
   if (IsSubmitted(trial)) return;  // Its events were faster.
   if (absl::IsResourceExhausted(job.status()) || absl::IsUnavailable(job.status())) {
@@ -394,7 +394,7 @@ void SweepController::Summarize(Open& open) {
   SetBestTrial(sweep);
   const bool cancelled = sweep.state() == training::v1::SWEEP_STATE_CANCELLING;
   int ended = 0;
-  int open_trials = static_cast<int>(open.submitting.size());
+  int open_trials = open.submitting ? 1 : 0;
   for (const Trial& trial : sweep.trials()) {
     ended += IsFinal(trial.state()) ? 1 : 0;
     open_trials += IsFinal(trial.state()) || (cancelled && !IsSubmitted(trial)) ? 0 : 1;

@@ -65,8 +65,8 @@ class SweepController {
   struct Open {
     StoredSweep stored;
     bool must_write = false;
+    bool submitting = false;   // A Train call has not returned.
     std::set<int> changed;     // Trials to store.
-    std::set<int> submitting;  // Trials whose Train call has not returned.
     std::set<int> cancelling;  // Trials whose job this process has cancelled.
     absl::Time next_submission = absl::InfinitePast();
   };
@@ -82,7 +82,7 @@ class SweepController {
   absl::Status FollowEvents();
   void NoteEvent(const training::v1::JobEvent& event);
   void NoteLostJobs();
-  void SubmitTrials(Open& open);
+  void SubmitNext(Open& open);
   void OnSubmitted(const std::string& sweep_id, int number,
                    const absl::StatusOr<training::v1::Job>& job);
   void StopTrials(Open& open);
