@@ -141,6 +141,25 @@ class DashboardTest(dashboard_page.PageTest):
         self.expect_text(page.locator("#connection"), "live")
         self.expect_text(self.row(page, "ok-2"), "Succeeded")
 
+    def test_a_sweep_shows_its_trials_and_is_cancelled(self):
+        daemon = self.fake("--workers-slots", "1")
+        file = pathlib.Path(self.data_dir) / "job.yaml"
+        file.write_text(json.dumps(harness.spec()))
+        daemon.ctl("sweep", "-f", file, "--over", "training.seed=1,2,3", "--parallel", "2", "--sweep-id", "hold-s")
+        page = self.open(daemon, "#/sweeps")
+        page.get_by_role("link", name="hold-s", exact=True).click()
+        self.expect_text(page.locator("main"), "0 of 3 trials ended")
+        self.expect_text(self.row(page, "hold-s-000"), "Running")
+        self.expect_text(self.row(page, "hold-s-001"), "Queued")
+        self.expect_text(page.locator("tbody tr", has_text="hold-s-002"), "Not submitted")
+        page.get_by_role("button", name="Cancel", exact=True).click()
+        page.get_by_role("button", name="Cancel the sweep").click()
+        self.expect_text(page.locator("main header"), "Cancelled")
+        self.expect_text(self.row(page, "hold-s-000"), "Cancelled")
+        page.goto(f"http://{daemon.http}/#/sweeps/none")
+        self.expect_text(page.locator("main"), "Not found")
+        self.errors = [each for each in self.errors if "404" not in each]
+
     def test_text_of_users_is_never_markup(self):
         daemon = self.fake()
         daemon.train("fail-1", {**harness.spec(), "scheduling": {"labels": {"note": HOSTILE}}})
