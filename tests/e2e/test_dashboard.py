@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import hashlib
+import json
 import pathlib
 import re
 import sqlite3
