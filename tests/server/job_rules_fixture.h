@@ -101,8 +101,9 @@ class JobRulesTest : public testing::Test {
         .status();
   }
   absl::Status Cancel(const std::string& id) {
-    return Await<Job>(
-               [&](const auto& callback) { manager_->requests().Cancel({}, id, false, callback); })
+    return Await<Job>([&](const auto& callback) {
+             manager_->requests().Cancel({}, id, Cancellation(), callback);
+           })
         .status();
   }
 
