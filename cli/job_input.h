@@ -9,12 +9,12 @@
 
 namespace genesis::cli {
 
-// Where a command finds the job that it submits.
+// The source of the job that a command submits.
 struct JobInput {
   std::string file;                    // "-" is standard input.
   std::vector<std::string> overrides;  // "training.max_steps=100", as for ParseJobFile.
   // Upload the local files that the job file names, relative to its folder, and name the daemon's
-  // copies instead. A path that is no local file is kept, because the daemon may have it.
+  // copies instead. Paths without a local file are kept, because the daemon may have them.
   bool upload = false;
 };
 

@@ -12,7 +12,7 @@
 
 namespace genesis {
 
-// How a job is cancelled.
+// A way to cancel a job.
 struct Cancellation {
   bool now = false;           // Without a checkpoint.
   std::string by = "a user";  // For reasons: "cancelled by a user".

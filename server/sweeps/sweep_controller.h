@@ -103,7 +103,7 @@ class SweepController {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
   // Used by the thread only.
-  std::map<std::string, Open> open_;                                 // By sweep ID.
+  std::map<std::string, Open> open_;                                 // Keyed by sweep ID.
   std::map<std::string, std::pair<std::string, int>> trial_of_job_;  // Sweep ID and number.
   int64_t cursor_ = 0;  // All events up to this one were examined.
   bool caught_up_ = false;

@@ -86,6 +86,7 @@ std::optional<TrainingState> RunCheckpoints::Resume(
       if (std::find(paths.begin(), paths.end(), path) == paths.end()) paths.push_back(path);
     }
   }
+  if (paths.empty()) ContinueFrom(take);
   absl::Status last;
   for (size_t i = 0; i < paths.size(); ++i) {
     const std::string& path = paths[i];
@@ -109,9 +110,8 @@ std::optional<TrainingState> RunCheckpoints::Resume(
   return std::nullopt;
 }
 
-std::optional<TrainingState> RunCheckpoints::ContinueFrom(
-    const std::function<absl::Status(const TrainingState&)>& take) {
-  if (start_.continue_from().empty()) return std::nullopt;
+void RunCheckpoints::ContinueFrom(const std::function<absl::Status(const TrainingState&)>& take) {
+  if (start_.continue_from().empty()) return;
   const std::string& id = start_.spec().continue_from_checkpoint();
   absl::StatusOr<TrainingState> state = ReadCheckpoint(start_.continue_from());
   if (!state.ok()) {
@@ -133,7 +133,6 @@ std::optional<TrainingState> RunCheckpoints::ContinueFrom(
                      "; start_from_checkpoint takes its weights alone")};
   }
   observer_.OnLog(absl::StrCat("goes on from ", start_.continue_from(), ", step ", step));
-  return *std::move(state);
 }
 
 void RunCheckpoints::Save(const TrainingState& state, std::optional<double> held_out_loss,

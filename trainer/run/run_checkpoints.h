@@ -27,19 +27,14 @@ class RunCheckpoints {
 
   // Creates the folder. All ranks call Prepare, Save, Repeat and Flush in the same order.
   void Prepare();
-  // Returns the first state of start.resume_from that is intact and that `take` accepts; nullopt if
-  // start.resume_from is empty. Throws RunFailure if it is not empty and no state can be used.
+  // Returns the first state of start.resume_from that is intact and that `take` accepts. If
+  // start.resume_from is empty, returns nullopt, and `take` gets the state of start.continue_from
+  // if there is one. Throws RunFailure if a named file, or all of several, cannot be used.
   //
   // If a worker was killed after it removed an old checkpoint and before it reported the new one,
   // the daemon knows only the old one. Then all checkpoints in the folder are tried, and the next
   // report lists the missing ones as removed.
   std::optional<TrainingState> Resume(
-      const std::function<absl::Status(const TrainingState&)>& take);
-
-  // Returns the state of start.continue_from at the beginning of a job: step 0, the data from its
-  // start, and nothing evaluated. nullopt if there is none. Throws RunFailure if the file cannot be
-  // read or `take` refuses its state.
-  std::optional<TrainingState> ContinueFrom(
       const std::function<absl::Status(const TrainingState&)>& take);
 
   // Begins to write a state whose tensors may still be in flight. `held_out_loss` is set if its
@@ -56,6 +51,9 @@ class RunCheckpoints {
   void Forget() { saved_step_ = -1; }
 
  private:
+  // Gives `take` the state of start.continue_from as that of a job's beginning: step 0, the data
+  // from its start, and nothing evaluated.
+  void ContinueFrom(const std::function<absl::Status(const TrainingState&)>& take);
   void FlushShards();
   // Throws RunFailure on all ranks if any rank failed, and removes this rank's shard.
   void RequireShards(const absl::Status& own);

@@ -64,12 +64,9 @@ class Run {
 
   Finished Execute() {
     Prepare();
-    const auto take = [this](const TrainingState& state) {
-      return session_->PutState(state, InitialMode());
-    };
-    const std::optional<TrainingState> resumed = checkpoints_.Resume(take);
+    const std::optional<TrainingState> resumed = checkpoints_.Resume(
+        [this](const TrainingState& state) { return session_->PutState(state, InitialMode()); });
     if (resumed) TakePosition(*resumed);
-    if (!resumed) checkpoints_.ContinueFrom(take);
     agreement_.Begin(step_);
     session_->FollowFirstRank();
     ChoosePrecision(resumed ? &*resumed : nullptr);
