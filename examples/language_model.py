@@ -28,7 +28,7 @@ class ByteModel(nn.Module):
         length = ids.shape[1]
         mask = torch.ones(length, length, dtype=torch.bool, device=ids.device).triu(1)  # True: not seen.
         hidden = self.tokens(ids) + self.places(torch.arange(length, device=ids.device))
-        return self.head(self.norm(self.blocks(hidden, mask=mask)))
+        return self.head(self.norm(self.blocks(hidden, mask=mask, is_causal=True)))
 
 
 def next_byte_loss(model, batch):
@@ -60,7 +60,7 @@ def main():
         print(f"job {job.id}")
         job.watch()
         model.load_state_dict(job.checkpoint().model_state_dict)
-    print(f"held-out loss {job.refresh().message.evaluation.loss:.3f}; uniform bytes have 5.545")
+    print(f"held-out loss {job.message.evaluation.loss:.3f}; uniform bytes have 5.545")
     print(continued(model.eval(), arguments.prompt))
 
 

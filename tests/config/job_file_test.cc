@@ -238,7 +238,7 @@ TEST(JobFileTest, NamesTheNearestKnownKey) {
   EXPECT_EQ(Fault(Job("training: {epochs: 1}\n\"a\\e[31m\": 4\n")),
             "job.yaml:4:1: \"a\\x1b[31m\": unknown key; accepted here: model, dataset, training, "
             "optimizer, precision, checkpoint, max_restarts, evaluation, rehearsals, scheduling, "
-            "start_from_checkpoint, trace, distributed");
+            "start_from_checkpoint, trace, distributed, continue_from_checkpoint");
 }
 
 TEST(JobFileTest, DoesNotReportAMisspeltFieldAsMissingToo) {

@@ -281,9 +281,9 @@ absl::Status OpenStatus(const std::string& dir) {
 
 TEST(JobStoreRefusal, OfANewerSchema) {
   TempDir temp;
-  ASSERT_TRUE((*Database::Open(temp.path() + "/jobs.db"))->Execute("PRAGMA user_version = 7").ok());
+  ASSERT_TRUE((*Database::Open(temp.path() + "/jobs.db"))->Execute("PRAGMA user_version = 8").ok());
   EXPECT_EQ(OpenStatus(temp.path()).message(),
-            "the store has schema 7, this genesisd knows up to 6; run the newer genesisd, or "
+            "the store has schema 8, this genesisd knows up to 7; run the newer genesisd, or "
             "another --data-dir");
 }
 
