@@ -31,7 +31,8 @@ MOST_SECONDS = 300
 COLUMNS = 118
 # Seconds after which a typed line has failed.
 LONGEST = 240
-PROMPT = re.compile(rb"(?:^|\n|\r)(>>> |\.\.\. )$")
+ERASE = "\x1b[K"  # Erases the rest of a line, before another state of it.
+PROMPT = re.compile(rb"(?:^|\n|\r)(?:\x1b\[K)?(>>> |\.\.\. )$")
 
 # The data are sines of three frequencies with random phases and noise.
 BEFORE = '''\
@@ -82,7 +83,7 @@ class Walk:
     def show(self, output):
         """Adds an output as a terminal would show it. For a progress bar that is redrawn, that is its last state."""
         for line in output.replace("\r\n", "\n").split("\n"):
-            line = line.rstrip().split("\r")[-1]
+            line = line.rstrip().split("\r")[-1].replace(ERASE, "")
             if line:
                 self.text.append(line)
 

@@ -257,6 +257,9 @@ class Owners(SecurityTest):
                             self.assertEqual(code, refused[0])
                         else:
                             self.assertNotIn(code, ("PERMISSION_DENIED", "UNAUTHENTICATED", "NOT_FOUND"))
+                    if "sweep_id" in fields:
+                        self.callers["root"]["http"]("CancelSweep", **fields)
+                        self.callers["root"]["http"]("CancelJob", job_id=f"{fields['sweep_id']}-000", now=True)
                     if "job_id" in fields:
                         self.callers["root"]["http"]("CancelJob", job_id=fields["job_id"], now=True)
 
