@@ -146,6 +146,7 @@ def run(words):
     found = report.Report("walk", "The walk of a new user", machine.facts(date=time.strftime("%Y-%m-%d")), {"programs and torch": "installed before"})
     with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
         lines, right = go(pathlib.Path(folder), options.images or pathlib.Path(options.out))
+        lines = [line.replace(folder, "~") for line in lines]
     found.add({"name": "walk", "held out": right})
     text = (f"Recorded by `benchmarks/run walk` ({found.facts['date']}, {found.facts['cores of this process']} cores of {found.facts['processor']}, "
             "programs and torch installed before).\n\n```\n" + "\n".join(lines) + "\n```")
