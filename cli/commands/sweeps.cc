@@ -132,6 +132,9 @@ std::string Summary(const Sweep& sweep) {
     const Trial& best = sweep.trials(sweep.best_trial());
     absl::StrAppend(&text, "; best job ", Printable(best.job_id()), ": ", BestOf(sweep, best));
   }
+  if (sweep.state() == training::v1::SWEEP_STATE_FAILED) {
+    absl::StrAppend(&text, "; none reported ", Printable(sweep.spec().metric()));
+  }
   return text + "\n";
 }
 

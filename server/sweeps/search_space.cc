@@ -35,24 +35,33 @@ constexpr size_t kMaxValueBytes = 63;
 // Each trial costs a copy and a check of the job.
 constexpr size_t kMaxJobBytes = size_t{1} << 16U;
 
-// Returns the field at the path, with the message that has it; null if there is none.
-std::pair<Message*, const FieldDescriptor*> Find(const std::string& path, Message& root) {
-  Message* message = &root;
-  const std::vector<std::string> names = absl::StrSplit(path, '.');
-  for (size_t i = 0; i < names.size(); ++i) {
-    const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(names[i]);
-    if (field == nullptr) break;
-    if (i + 1 == names.size()) return {message, field};
-    if (field->is_repeated() || field->message_type() == nullptr) break;
-    message = message->GetReflection()->MutableMessage(message, field);
+// Returns the field of a job at the path; null if there is none.
+const FieldDescriptor* FindField(const std::string& path) {
+  const FieldDescriptor* field = nullptr;
+  const google::protobuf::Descriptor* type = JobSpec::descriptor();
+  for (const std::string& name : std::vector<std::string>(absl::StrSplit(path, '.'))) {
+    field = type == nullptr ? nullptr : type->FindFieldByName(name);
+    if (field == nullptr) return nullptr;
+    type = field->is_repeated() ? nullptr : field->message_type();
   }
-  return {nullptr, nullptr};
+  return field;
 }
 
 bool IsWhole(const std::string& path) {
-  JobSpec any;
-  const FieldDescriptor* field = Find(path, any).second;
+  const FieldDescriptor* field = FindField(path);
   return field != nullptr && field->cpp_type() != FieldDescriptor::CPPTYPE_DOUBLE;
+}
+
+// Empties the list at the path. Creates no message on the way, which could end another of a oneof.
+void ClearList(const std::string& path, JobSpec& job) {
+  Message* message = &job;
+  for (const std::string& name : std::vector<std::string>(absl::StrSplit(path, '.'))) {
+    const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(name);
+    const google::protobuf::Reflection& reflection = *message->GetReflection();
+    if (field->is_repeated()) return reflection.ClearField(message, field);
+    if (!reflection.HasField(*message, field)) return;
+    message = reflection.MutableMessage(message, field);
+  }
 }
 
 // Returns {a: {b: value}} for "a.b".
@@ -77,9 +86,8 @@ std::vector<FieldError> SetField(const std::string& path, const std::string& val
   }
   JobSpec changed = job;
   // A list of the trial replaces that of the job.
-  if (const auto [message, field] = Find(path, changed); field != nullptr && field->is_repeated()) {
-    message->GetReflection()->ClearField(message, field);
-  }
+  const FieldDescriptor* field = FindField(path);
+  if (field != nullptr && field->is_repeated()) ClearList(path, changed);
   std::vector<FieldError> errors = ReadYamlMessage(Nest(path, parsed), changed).errors;
   for (FieldError& each : errors) each.line = each.column = 0;
   if (errors.empty()) job = std::move(changed);

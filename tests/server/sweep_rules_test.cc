@@ -120,6 +120,12 @@ TEST(SearchSpace, AListOfATrialReplacesThatOfTheJob) {
   EXPECT_EQ(job.optimizer().schedule().points(1).factor(), 0.5);
 }
 
+TEST(SearchSpace, AnotherModelConflictsWithThatOfTheJob) {
+  SweepSpec spec = Base();
+  AddValues("model.transformer.layers", {"2"}, spec);
+  EXPECT_THAT(FaultsOf(spec), HasSubstr("model.transformer: conflicts with world_model"));
+}
+
 TEST(SearchSpace, ErrorsNameTheFieldTheValueAndTheTrial) {
   EXPECT_THAT(FaultsOf(SweepSpec()), HasSubstr("job: required"));
   EXPECT_THAT(FaultsOf(Base()), HasSubstr("parameters: required"));
