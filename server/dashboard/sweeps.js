@@ -36,7 +36,7 @@ function table(sweep) {
         h("td", {}, badge(state)),
         [Number(trial.step) ? grouped(trial.step) : "–", `${number(trial.best_value)}${best ? " ★" : ""}`, ...fields.map((/** @type {string} */ field) => trial.parameters?.[field] ?? "–")]
           .map((text) => h("td", { class: "right" }, text)),
-        h("td", {}, trial.stopped_early ? `stopped: ${trial.reason}` : trial.reason ?? ""));
+        h("td", { class: "wrap" }, trial.stopped_early ? `stopped: ${trial.reason}` : trial.reason ?? ""));
     }))));
 }
 

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "base/text/field_error.h"
 
 namespace genesis {
 namespace {
@@ -83,9 +82,8 @@ std::string WhyItLoses(const Sweep& sweep, const Trial& trial) {
   }
   const int kept = std::max(reached / sweep.spec().halving().reduction_factor(), 1);
   if (better < kept && !std::isnan(mine.value())) return "";
-  return absl::StrCat(sweep.spec().metric(), " ", FormatNumber(mine.value()), " at step ",
-                      mine.step(), " is not among the best ", kept, " of ", reached, " at rung ",
-                      mine.rung());
+  return absl::StrCat(sweep.spec().metric(), " ", mine.value(), " at step ", mine.step(),
+                      " is not among the best ", kept, " of ", reached, " at rung ", mine.rung());
 }
 
 void SetBestTrial(Sweep& sweep) {

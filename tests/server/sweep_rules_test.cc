@@ -253,7 +253,7 @@ TEST_F(Halving, AnyMetricMayBeMaximized) {
   EXPECT_EQ(Evaluate(0, 10, 0.5), "");
   EXPECT_EQ(Evaluate(1, 10, 0.4), "") << "an accuracy of 0.6";
   EXPECT_EQ(Evaluate(2, 10, 0.7),
-            "accuracy 0.30000000000000004 at step 10 is not among the best 1 of 3 at rung 0");
+            "accuracy 0.3 at step 10 is not among the best 1 of 3 at rung 0");
   SetBestTrial(sweep_);
   EXPECT_EQ(sweep_.best_trial(), 1);
   sweep_.mutable_spec()->set_metric("no_such");
