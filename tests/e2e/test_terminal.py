@@ -93,7 +93,7 @@ class TerminalTest(harness.DaemonTest):
     def test_tables_fit_a_terminal_and_are_whole_in_a_pipe(self):
         terminal = Terminal(self, columns=80)
         terminal.run("clear;", *self.command("checkpoints"))
-        lines = terminal.wait_for("first-step-", "…").splitlines()
+        lines = terminal.wait_for("first-step-", "…", "\nprompt>").splitlines()
         begin, end = (next(i for i, line in enumerate(lines) if line.startswith(start)) for start in ("ID ", "prompt>"))
         for line in lines[begin + 1:end]:
             self.assertRegex(line, "^(first|endless)-step-.*…$", "a row is one line")
