@@ -883,7 +883,8 @@ class Asyncio(ClientTest):
 
 class Whole(ClientTest):
     def test_every_method_of_the_service_has_a_caller(self):
-        source = "".join(inspect.getsource(each) for each in (genesis.client, genesis.job, genesis.transfer, genesis.trajectories))
+        source = "".join(inspect.getsource(each) for each in (genesis.client, genesis.dashboard, genesis.job, genesis.sweep, genesis.transfer,
+                                                                genesis.trajectories))
         for method in connection.SERVICE.methods:
             self.assertIn(f'"{method.name}"', source)
 

@@ -1,5 +1,6 @@
 """Tests sweeps with real daemons, workers and trials."""
 
+import asyncio
 import json
 import pathlib
 import subprocess
@@ -162,6 +163,18 @@ class Requests(SweepTest):
         self.assertIn('cannot be submitted: job "taken-001" exists with another specification', sweep.trials[1]["reason"])
         self.assertEqual(sweep.state, "SUCCEEDED")
         self.assertEqual(sweep.best().id, "taken-000")
+
+    def test_asyncio_waits_for_a_sweep(self):
+        daemon = self.start()
+
+        async def best():
+            async with genesis.AsyncClient(daemon.grpc) as client:
+                sweep = await client.sweep(base(20), {"training.seed": [1]}, sweep_id="async")
+                listed = await client.sweeps()
+                job = await (await sweep.wait(harness.LONG)).best()
+                return [each.id for each in listed], job.id, (await job.refresh()).state
+
+        self.assertEqual(asyncio.run(best()), (["async"], "async-000", "SUCCEEDED"))
 
     def test_deleted_jobs_leave_their_trials(self):
         daemon = self.start()
