@@ -749,7 +749,8 @@ class Kubernetes(Faked):
                          ("false", {"ENABLE_FP16_TRAINING": "false"}))
         with tarfile.open(self.folder / "pm.tar.gz") as archive:
             self.assertIn("pm/details/deployment.yaml", archive.getnames())
-        self.assertEqual(self.ctl("job", "storm")["precision"]["mode"], "PRECISION_MODE_FP32")
+        # Until a worker has the job again, its record shows the attempt before.
+        wait_for("the job in FP32", lambda: self.ctl("job", "storm")["precision"]["mode"] == "PRECISION_MODE_FP32")
 
     @tiers.nightly
     def test_emergency_by_force(self):
