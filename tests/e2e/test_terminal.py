@@ -78,7 +78,7 @@ class TerminalTest(harness.DaemonTest):
         terminal.run(*self.command("top"))
         terminal.wait_for("endless  RUNNING")
         terminal.press("C-c")
-        terminal.wait_for("\nprompt>")  # What is typed before is echoed twice.
+        terminal.wait_for("\nprompt>")  # The terminal echoes earlier keys twice.
         terminal.run("echo", "code", "$?")
         terminal.wait_for("\ncode 0")
 
