@@ -263,7 +263,7 @@ absl::Status SweepController::Round() {
   for (auto& [id, open] : open_) {
     StopTrials(open);
     SubmitNext(open);
-    if (!open.changed.empty() || open.must_write) Summarize(open);
+    Summarize(open);
   }
   return WriteChanges();
 }
@@ -388,7 +388,8 @@ void SweepController::OnSubmitted(const std::string& sweep_id, int number,
   spdlog::warn("sweep {}: trial {} {}", sweep_id, number, trial.reason());
 }
 
-// Counts the trials that have ended, names the best one, and ends the sweep after the last one.
+// Counts the trials that have ended, names the best one, and ends the sweep if no trial is open.
+// Runs in every round, because a sweep that is cancelled before its first job has no event.
 void SweepController::Summarize(Open& open) {
   Sweep& sweep = open.stored.sweep;
   SetBestTrial(sweep);
@@ -400,7 +401,7 @@ void SweepController::Summarize(Open& open) {
     open_trials += IsFinal(trial.state()) || (cancelled && !IsSubmitted(trial)) ? 0 : 1;
   }
   sweep.set_ended_trials(ended);
-  open.must_write = true;
+  open.must_write |= !open.changed.empty() || open_trials == 0;
   if (open_trials > 0) return;
   sweep.set_state(cancelled                ? training::v1::SWEEP_STATE_CANCELLED
                   : sweep.has_best_trial() ? training::v1::SWEEP_STATE_SUCCEEDED

@@ -219,6 +219,18 @@ class Limits(SweepTest):
         self.assertEqual(sweep.wait(harness.LONG).trials[0]["state"], "SUCCEEDED")
 
 
+    def test_a_sweep_that_waits_for_the_queue_can_be_cancelled(self):
+        daemon = self.start("--workers-program", str(harness.FAKE_WORKER), "--queue-max-jobs", "1")
+        client = self.client_of(daemon)
+        client.submit(harness.spec(), job_id="hold-1")
+        harness.wait_for("the job to leave the queue", lambda: daemon.job("hold-1")["state"] == "JOB_STATE_RUNNING")
+        client.submit(harness.spec(), job_id="ok-1")
+        sweep = client.sweep(base(), {"training.seed": [1]}, sweep_id="ok-waits")
+        sweep.cancel()
+        self.assertEqual(sweep.wait(harness.LONG).state, "CANCELLED")
+        self.assertEqual(sweep.trials[0]["state"], "UNSPECIFIED")
+
+
 class Owners(SweepTest):
     def test_a_sweep_belongs_to_its_owner(self):
         tokens = [secure.new_token(name, "submitter") for name in ("ann", "bob")]
