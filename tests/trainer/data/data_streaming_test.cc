@@ -242,9 +242,10 @@ TEST(DataStreamingTest, KeepsMemoryBelowTheLimit) {
     const auto use = [&read](int64_t limit) { return PeakGrowth([&] { read(limit); }); };
     // Pages of code that are loaded at the first use do not count.
     read(kSmallLimit);
-    // Pieces of 1 MiB, lists of episodes and lines, and the allocator's memory add to the limit.
+    // Pieces of 1 MiB, lists of episodes and lines, and the allocator's memory add to the limit:
+    // 3 to 6 MiB, which differ between machines.
     const int64_t streamed = use(kSmallLimit);
-    EXPECT_LT(streamed, kSmallLimit + 5 * kMiB);
+    EXPECT_LT(streamed, kSmallLimit + 8 * kMiB);
     // Check that the measurement includes cached examples.
     const int64_t kept = use(kLargeLimit);
     EXPECT_GT(kept, streamed + 1 * kMiB);
