@@ -26,13 +26,18 @@ export function policyButton(policy, done) {
 }
 
 /**
- * Returns the buttons for a job in its state. A viewer gets none, a submitter those of its own jobs, as the daemon decides.
+ * Returns whether the caller may change what this owner has, as the daemon decides.
+ * @param {{caller: string, caller_role: string}} caller @param {string} owner
+ */
+export const mayChange = (caller, owner) => caller.caller_role === "admin" || (caller.caller_role === "submitter" && caller.caller === owner);
+
+/**
+ * Returns the buttons for a job in its state. Jobs that the caller may not change have none.
  * @param {any} job @param {{caller: string, caller_role: string}} caller @param {() => void} done
  */
 export function actionsOf(job, caller, done) {
   const state = stateOf(job), path = jobPath(job.id);
-  const may = caller.caller_role === "admin" || (caller.caller_role === "submitter" && caller.caller === job.owner);
-  if (!may || isFinal(state)) return [];
+  if (!mayChange(caller, job.owner) || isFinal(state)) return [];
   const act = (/** @type {string} */ verb, /** @type {() => Object<string, any>} */ body = () => ({})) => async () => {
     await post(`${path}:${verb}`, body());
     done();

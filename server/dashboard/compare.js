@@ -1,10 +1,11 @@
 // Several jobs beside each other: curves, last, best, lowest and highest values, and how their specifications differ.
-import { ApiError, get, jobPath } from "./api.js";
+import { get, jobPath } from "./api.js";
 import { Chart } from "./chart.js";
 import { AXES, loadCurves, orNull, smooth, throughput, xsOf } from "./curves.js";
 import { h, replace, setText } from "./dom.js";
 import { bandOf, groupKeys, groupsOf } from "./groups.js";
 import { bytes, glyphOf, grouped, isFinal, number, si, stateOf, word } from "./format.js";
+import { poll } from "./poll.js";
 
 const COLORS = ["--blue", "--orange", "--green", "--red", "--purple", "--sky", "--brown", "--muted"];
 const EVERY_SECONDS = 3;
@@ -186,27 +187,16 @@ export async function showCompare(frame, ids) {
     h("section", { class: "box" }, h("h2", {}, "Differences of the specifications"), differences(entries)));
   draw();
   const running = () => entries.some((entry) => !isFinal(stateOf(entry.job)));
-  frame.connection({ kind: running() ? "live" : "closed" });
-  const timer = setInterval(async () => {
-    if (document.hidden || !running()) return;
-    try {
-      entries = await Promise.all(entries.map((entry) => (isFinal(stateOf(entry.job)) ? entry : load(entry.id))));
-      frame.connection({ kind: running() ? "live" : "closed" });
-      if (frame.current()) draw();
-    } catch (error) {
-      const status = error instanceof ApiError ? error.status : 0;
-      const refused = status >= 400 && status < 500 && status !== 429;
-      frame.connection({ kind: refused ? "refused" : "reconnecting", why: String(error) });
-      if (!refused) return;
-      clearInterval(timer);
-      if (frame.current() && status !== 401) frame.failed(error);
-    }
-  }, EVERY_SECONDS * 1000);
+  const endPoll = poll(frame, EVERY_SECONDS, running(), async () => {
+    entries = await Promise.all(entries.map((entry) => (isFinal(stateOf(entry.job)) ? entry : load(entry.id))));
+    if (frame.current()) draw();
+    return running();
+  });
   const scheme = matchMedia("(prefers-color-scheme: dark)"), repaint = () => chart.rebuild();
   scheme.addEventListener("change", repaint);
   return {
     close: () => {
-      clearInterval(timer);
+      endPoll();
       scheme.removeEventListener("change", repaint);
       chart.close();
     },

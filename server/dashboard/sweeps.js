@@ -1,8 +1,10 @@
 // The list of sweeps, and the page of one: its trials, best first.
-import { ApiError, get, post } from "./api.js";
+import { mayChange } from "./actions.js";
+import { get, post } from "./api.js";
 import { confirm } from "./dialogs.js";
 import { h, replace, setText } from "./dom.js";
 import { clock, glyphOf, grouped, isFinal, number, short, stateOf, word } from "./format.js";
+import { poll } from "./poll.js";
 
 const EVERY_SECONDS = 2, MOST_COMPARED = 8;
 
@@ -40,36 +42,9 @@ function table(sweep) {
     }))));
 }
 
-/**
- * Reads again every few seconds until `load` returns that nothing changes any more.
- * @param {import("./app.js").Frame} frame @param {() => Promise<boolean>} load
- * @returns {Promise<import("./app.js").Screen>}
- */
-async function follow(frame, load) {
-  const live = await load();
-  frame.connection({ kind: live ? "live" : "closed" });
-  const timer = setInterval(async () => {
-    if (document.hidden) return;
-    try {
-      const goesOn = await load();
-      frame.connection({ kind: goesOn ? "live" : "closed" });
-      if (!goesOn) clearInterval(timer);
-    } catch (error) {
-      const status = error instanceof ApiError ? error.status : 0;
-      const refused = status >= 400 && status < 500 && status !== 429;
-      frame.connection({ kind: refused ? "refused" : "reconnecting", why: String(error) });
-      if (!refused) return;
-      clearInterval(timer);
-      if (frame.current() && status !== 401) frame.failed(error);
-    }
-  }, EVERY_SECONDS * 1000);
-  if (!live) clearInterval(timer);
-  return { close: () => clearInterval(timer) };
-}
-
 /** @param {import("./app.js").Frame} frame @returns {Promise<import("./app.js").Screen>} */
 export async function showSweeps(frame) {
-  return follow(frame, async () => {
+  const load = async () => {
     const { sweeps } = await get("sweeps");
     if (!frame.current()) return false;
     replace(frame.main, h("h1", {}, "Sweeps"), sweeps?.length
@@ -79,7 +54,8 @@ export async function showSweeps(frame) {
           [sweep.spec.metric, sweep.owner, clock(sweep.create_time)].map((text) => h("td", {}, text)))))))
       : h("p", { class: "muted" }, "None. A sweep searches for good values of fields of a job: genesisctl sweep --help"));
     return true;
-  });
+  };
+  return { close: poll(frame, EVERY_SECONDS, await load(), load) };
 }
 
 /** @param {import("./app.js").Frame} frame @param {string} id @returns {Promise<import("./app.js").Screen>} */
@@ -95,9 +71,8 @@ export async function showSweep(frame, id) {
     replace(state, badge(sweepState(sweep)));
     setText(note, `${sweep.ended_trials} of ${sweep.trial_count} trials ended${best ? `; best ${sweep.spec.metric} ${number(best.best_value)} at step ${grouped(best.best_step)} by ${best.job_id}` : ""}`);
     const compared = ranked(sweep).filter((trial) => stateOf(trial)).slice(0, MOST_COMPARED).map((trial) => trial.job_id);
-    const may = caller.caller_role === "admin" || (caller.caller_role === "submitter" && caller.caller === sweep.owner);
     replace(buttons, compared.length > 1 && h("a", { href: `#/compare?ids=${compared.map(encodeURIComponent).join(",")}` }, `Compare the best ${compared.length}`),
-      may && sweepState(sweep) === "RUNNING" && h("button", { class: "danger quiet", onclick: () => confirm({
+      mayChange(caller, sweep.owner) && sweepState(sweep) === "RUNNING" && h("button", { class: "danger quiet", onclick: () => confirm({
         title: `Cancel ${id}?`, button: "Cancel the sweep", danger: true, text: "Its jobs write a checkpoint and stop, and no more are submitted.",
         act: async () => {
           await post(`${path}:cancel`, {});
@@ -109,5 +84,5 @@ export async function showSweep(frame, id) {
     shown = true;
     return !ended;
   };
-  return follow(frame, load);
+  return { close: poll(frame, EVERY_SECONDS, await load(), load) };
 }
