@@ -91,20 +91,16 @@ void TrainingApi::ListCheckpoints(const Caller& caller,
                                   const Callback<training::v1::ListCheckpointsResponse>& callback) {
   const absl::StatusOr<int> page_size = PageSize(request.page_size());
   if (!page_size.ok()) return callback(page_size.status());
-  int64_t before = 0;
-  if (!request.page_token().empty()) {
-    const auto keys = ReadPageKeys<1>(request);
-    if (!keys.ok()) return callback(keys.status());
-    before = (*keys)[0];
-  }
+  const absl::StatusOr<int64_t> before = ReadPageNumber(request);
+  if (!before.ok()) return callback(before.status());
   const absl::Status sees = parts_.jobs->queries().CheckSees(caller, request.job_id());
   if (!sees.ok()) return callback(sees);
   // One extra row shows whether there is a next page.
   absl::StatusOr<std::vector<StoredCheckpoint>> checkpoints =
-      parts_.jobs->view().Checkpoints(request.job_id(), before, *page_size + 1);
+      parts_.jobs->view().Checkpoints(request.job_id(), *before, *page_size + 1);
   if (!checkpoints.ok()) return callback(checkpoints.status());
   // Checkpoints of a deleted job are still listed.
-  if (checkpoints->empty() && !request.job_id().empty() && before == 0) {
+  if (checkpoints->empty() && !request.job_id().empty() && *before == 0) {
     const absl::Status known = parts_.jobs->queries().Get(caller, request.job_id()).status();
     if (!known.ok()) return callback(known);
   }

@@ -34,4 +34,14 @@ std::string PlaceOf(const std::vector<int64_t>& keys);
 template <size_t Count>
 absl::StatusOr<std::array<int64_t, Count>> ReadPageKeys(const google::protobuf::Message& request);
 
+// Returns the number at which the page begins, in a list by one number; 0 for the first page.
+// INVALID_ARGUMENT for a refused token.
+template <typename Request>
+absl::StatusOr<int64_t> ReadPageNumber(const Request& request) {
+  if (request.page_token().empty()) return 0;
+  const auto keys = ReadPageKeys<1>(request);
+  if (!keys.ok()) return keys.status();
+  return (*keys)[0];
+}
+
 }  // namespace genesis

@@ -34,13 +34,9 @@ void TrainingApi::ListSweeps(const Caller& caller, const training::v1::ListSweep
                              const Callback<training::v1::ListSweepsResponse>& callback) {
   const absl::StatusOr<int> size = PageSize(request.page_size());
   if (!size.ok()) return callback(size.status());
-  int64_t before = 0;
-  if (!request.page_token().empty()) {
-    const auto keys = ReadPageKeys<1>(request);
-    if (!keys.ok()) return callback(keys.status());
-    before = (*keys)[0];
-  }
-  absl::StatusOr<std::vector<StoredSweep>> sweeps = parts_.sweeps->List(caller, before, *size + 1);
+  const absl::StatusOr<int64_t> before = ReadPageNumber(request);
+  if (!before.ok()) return callback(before.status());
+  absl::StatusOr<std::vector<StoredSweep>> sweeps = parts_.sweeps->List(caller, *before, *size + 1);
   if (!sweeps.ok()) return callback(sweeps.status());
   training::v1::ListSweepsResponse response;
   if (static_cast<int>(sweeps->size()) > *size) {

@@ -33,15 +33,11 @@ void TrainingApi::ListWebhookDeliveries(
     const Callback<training::v1::ListWebhookDeliveriesResponse>& callback) {
   const absl::StatusOr<int> size = PageSize(request.page_size());
   if (!size.ok()) return callback(size.status());
-  int64_t before = 0;
-  if (!request.page_token().empty()) {
-    const auto keys = ReadPageKeys<1>(request);
-    if (!keys.ok()) return callback(keys.status());
-    before = (*keys)[0];
-  }
+  const absl::StatusOr<int64_t> before = ReadPageNumber(request);
+  if (!before.ok()) return callback(before.status());
   // One extra row shows whether there is a next page.
   absl::StatusOr<std::vector<StoredDelivery>> deliveries =
-      parts_.jobs->view().WebhookDeliveries(before, *size + 1);
+      parts_.jobs->view().WebhookDeliveries(*before, *size + 1);
   if (!deliveries.ok()) return callback(deliveries.status());
   training::v1::ListWebhookDeliveriesResponse response;
   if (deliveries->size() > static_cast<size_t>(*size)) {
