@@ -185,16 +185,23 @@ std::string DescribeTrial(int number, const std::map<std::string, std::string>& 
                       OneLine(absl::StrJoin(values, ", ", absl::PairFormatter("=")), 200), ")");
 }
 
-std::vector<FieldError> CheckTrial(const SweepSpec& spec, int number) {
-  JobSpec job = spec.job();
+// Makes `job`, the job of the sweep, that of a trial with these values.
+std::vector<FieldError> SetTrial(const std::string& sweep_id,
+                                 const std::map<std::string, std::string>& values, JobSpec& job) {
   std::vector<FieldError> errors;
-  const std::map<std::string, std::string> values = TrialParameters(spec, number);
   for (const auto& [field, value] : values) {
     for (FieldError& each : SetField(field, value, job)) errors.push_back(std::move(each));
   }
   auto& labels = *job.mutable_scheduling()->mutable_labels();
-  labels.insert(values.begin(), values.end());
-  labels[kLabel] = "";
+  for (const auto& [field, value] : values) labels[field] = value;
+  labels[kLabel] = sweep_id;
+  return errors;
+}
+
+std::vector<FieldError> CheckTrial(const SweepSpec& spec, int number) {
+  JobSpec job = spec.job();
+  const std::map<std::string, std::string> values = TrialParameters(spec, number);
+  std::vector<FieldError> errors = SetTrial("", values, job);
   if (errors.empty()) errors = ValidateJobSpec(job);
   if (errors.empty() && spec.has_halving() && job.evaluation().every_steps() == 0) {
     errors.push_back({"evaluation.every_steps", "",
@@ -272,11 +279,8 @@ std::string TrialJobId(const std::string& sweep_id, int number) {
 
 JobSpec TrialJob(const training::v1::Sweep& sweep, int number) {
   JobSpec job = sweep.spec().job();
-  const std::map<std::string, std::string> values = TrialParameters(sweep.spec(), number);
-  for (const auto& [field, value] : values) SetField(field, value, job);
-  auto& labels = *job.mutable_scheduling()->mutable_labels();
-  for (const auto& [field, value] : values) labels[field] = value;
-  labels[kLabel] = sweep.id();
+  // The sweep was accepted without errors.
+  SetTrial(sweep.id(), TrialParameters(sweep.spec(), number), job);
   return job;
 }
 

@@ -78,9 +78,8 @@ Sweep NewSweep(const Caller& caller, const CreateSweepRequest& request) {
     Trial& trial = *sweep.add_trials();
     trial.set_number(i);
     trial.set_job_id(TrialJobId(sweep.id(), i));
-    for (const auto& [field, value] : TrialParameters(sweep.spec(), i)) {
-      (*trial.mutable_parameters())[field] = value;
-    }
+    const std::map<std::string, std::string> values = TrialParameters(sweep.spec(), i);
+    trial.mutable_parameters()->insert(values.begin(), values.end());
   }
   return sweep;
 }
