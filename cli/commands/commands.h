@@ -66,6 +66,12 @@ ExitCode RunContext(const Arguments& arguments, Session& session);
 // Makes no call, because the token file is on the daemon's machine.
 ExitCode RunToken(const Arguments& arguments, Session& session);
 
+// Returns "", or why the options of a command that submits a job file do not fit.
+std::string SubmissionFault(const Arguments& arguments);
+// Reads the job of such a command (--file, --set, --upload). Prints the error if there is one.
+ExitCode ReadSubmittedJob(const Arguments& arguments, Session& session,
+                          training::v1::JobSpec& spec);
+
 // Watches the job until its final state and prints its events if `events`. Returns kOk if the job
 // SUCCEEDED, kJobFailed if it FAILED, kFailure if it was cancelled or Ctrl-C ended the watch,
 // kUnavailable if the daemon ended the watch, otherwise the result of ReportError.

@@ -16,7 +16,6 @@
 #include "base/text/field_error.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/pages.h"
-#include "cli/job_input.h"
 #include "cli/table.h"
 #include "cli/text.h"
 #include "config/job/job_spec.h"
@@ -96,12 +95,7 @@ std::string ReadNumber(const Arguments& arguments, const char* option, const Set
 
 // Reads all of the sweep but its job. Returns "", or the error.
 std::string ReadOptions(const Arguments& arguments, SweepSpec& spec) {
-  if (!arguments.Has("file")) return "sweep: needs a job file; write genesisctl sweep -f FILE";
-  if (arguments.Has("watch") && arguments.Has("validate-only")) {
-    return "--watch conflicts with --validate-only, which submits nothing to watch; remove one of "
-           "the two";
-  }
-  std::string fault;
+  std::string fault = SubmissionFault(arguments);
   for (const std::string& each : arguments.Values("over")) {
     if (fault.empty()) fault = AddParameter(each, spec);
   }
@@ -244,10 +238,8 @@ ExitCode RunSweep(const Arguments& arguments, Session& session) {
   training::v1::CreateSweepRequest request;
   const std::string fault = ReadOptions(arguments, *request.mutable_spec());
   if (!fault.empty()) return ReportUsage(fault, session);
-  const ExitCode read = ReadJob({.file = arguments.Value("file"),
-                                 .overrides = arguments.Values("set"),
-                                 .upload = arguments.Has("upload")},
-                                session, *request.mutable_spec()->mutable_job());
+  const ExitCode read =
+      ReadSubmittedJob(arguments, session, *request.mutable_spec()->mutable_job());
   if (read != ExitCode::kOk) return read;
   request.set_sweep_id(arguments.Value("sweep-id"));
   request.set_validate_only(arguments.Has("validate-only"));

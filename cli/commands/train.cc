@@ -19,15 +19,6 @@ namespace {
 using google::protobuf::util::MessageDifferencer;
 using training::v1::Job;
 
-std::string TrainFault(const Arguments& arguments) {
-  if (!arguments.Has("file")) return "train: needs a job file; write genesisctl train -f FILE";
-  if (arguments.Has("watch") && arguments.Has("validate-only")) {
-    return "--watch conflicts with --validate-only, which submits nothing to watch; remove one of "
-           "the two";
-  }
-  return arguments.Has("job-id") ? JobIdFault(arguments.Value("job-id")) : "";
-}
-
 void PrintAccepted(const Job& job, bool validate_only, Session& session) {
   if (validate_only) {
     session.out << "the job is valid and was not submitted\n";
@@ -119,14 +110,32 @@ ExitCode RunWatch(const Arguments& arguments, Session& session) {
                        : ReportUsage(fault, session);
 }
 
+std::string SubmissionFault(const Arguments& arguments) {
+  if (!arguments.Has("file")) {
+    return absl::StrCat(arguments.command, ": needs a job file; write genesisctl ",
+                        arguments.command, " -f FILE");
+  }
+  if (arguments.Has("watch") && arguments.Has("validate-only")) {
+    return "--watch conflicts with --validate-only, which submits nothing to watch; remove one of "
+           "the two";
+  }
+  return "";
+}
+
+ExitCode ReadSubmittedJob(const Arguments& arguments, Session& session,
+                          training::v1::JobSpec& spec) {
+  return ReadJob({.file = arguments.Value("file"),
+                  .overrides = arguments.Values("set"),
+                  .upload = arguments.Has("upload")},
+                 session, spec);
+}
+
 ExitCode RunTrain(const Arguments& arguments, Session& session) {
-  const std::string fault = TrainFault(arguments);
+  std::string fault = SubmissionFault(arguments);
+  if (fault.empty() && arguments.Has("job-id")) fault = JobIdFault(arguments.Value("job-id"));
   if (!fault.empty()) return ReportUsage(fault, session);
   training::v1::TrainRequest request;
-  const ExitCode read = ReadJob({.file = arguments.Value("file"),
-                                 .overrides = arguments.Values("set"),
-                                 .upload = arguments.Has("upload")},
-                                session, *request.mutable_spec());
+  const ExitCode read = ReadSubmittedJob(arguments, session, *request.mutable_spec());
   if (read != ExitCode::kOk) return read;
   request.set_job_id(arguments.Value("job-id"));
   request.set_validate_only(arguments.Has("validate-only"));
