@@ -43,7 +43,8 @@ TEST_F(RewrittenGraphsTest, DevicesAndOperatorsAreThoseOfCuda) {
   ASSERT_TRUE(graphs.ok()) << graphs.status();
   // The worker's reader does not follow links, such as those in /proc.
   const std::string copy = folder_.path() + "/copy.pt2";
-  std::filesystem::copy_file(graphs->path(), copy);
+  ASSERT_TRUE(graphs->has_value());
+  std::filesystem::copy_file((*graphs)->path(), copy);
   const auto archive = ZipArchive::Open(copy);
   ASSERT_TRUE(archive.ok()) << archive.status();
   EXPECT_EQ(
@@ -53,6 +54,13 @@ TEST_F(RewrittenGraphsTest, DevicesAndOperatorsAreThoseOfCuda) {
       R"("metadata": {"stack_trace": "in cpu, line 1"}})");
   EXPECT_EQ(*archive->Read("module/archive_format"), "pt2");
   EXPECT_FALSE(archive->Contains("module/extra/tensors/0"));
+}
+
+TEST_F(RewrittenGraphsTest, NoneAreMadeIfEveryGraphStays) {
+  Write();
+  const auto graphs = RewrittenGraphs::Make(file_, [](const std::string&) { return std::nullopt; });
+  ASSERT_TRUE(graphs.ok()) << graphs.status();
+  EXPECT_FALSE(graphs->has_value());
 }
 
 TEST_F(RewrittenGraphsTest, AFileThatIsGoneIsSaid) {

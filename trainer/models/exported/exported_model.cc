@@ -224,11 +224,11 @@ bool ExportedModel::supports(PrecisionMode mode) const {
 }
 
 absl::Status ExportedModel::UseGraphs(const RewrittenGraphs::Rewrite& rewrite) {
-  absl::StatusOr<RewrittenGraphs> graphs = RewrittenGraphs::Make(file_, rewrite);
+  absl::StatusOr<std::optional<RewrittenGraphs>> graphs = RewrittenGraphs::Make(file_, rewrite);
   if (!graphs.ok()) return graphs.status();
   runners_.clear();
   rewritten_.reset();
-  if (graphs->changed()) rewritten_.emplace(*std::move(graphs));
+  if (*graphs) rewritten_.emplace(**std::move(graphs));
   return absl::OkStatus();
 }
 

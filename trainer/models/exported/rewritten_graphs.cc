@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -50,10 +51,18 @@ class Output {
 
 }  // namespace
 
-absl::StatusOr<RewrittenGraphs> RewrittenGraphs::Make(const ExportedFile& file,
-                                                      const Rewrite& rewrite) {
+absl::StatusOr<std::optional<RewrittenGraphs>> RewrittenGraphs::Make(const ExportedFile& file,
+                                                                     const Rewrite& rewrite) {
   const absl::StatusOr<ZipArchive> archive = ZipArchive::Open(file.path);
   if (!archive.ok()) return archive.status();
+  std::map<std::string, std::string> rewritten;
+  for (const std::string& name : archive->names()) {
+    if (!absl::StartsWith(name, kGraphs)) continue;
+    const absl::StatusOr<std::string> graph = archive->Read(name);
+    if (!graph.ok()) return graph.status();
+    if (std::optional<std::string> other = rewrite(*graph)) rewritten[name] = *std::move(other);
+  }
+  if (rewritten.empty()) return std::nullopt;
   const int handle = memfd_create("genesis-graphs", MFD_CLOEXEC);
   if (handle < 0) {
     return absl::ResourceExhaustedError(absl::StrCat("memfd_create: ", std::strerror(errno)));
@@ -63,17 +72,15 @@ absl::StatusOr<RewrittenGraphs> RewrittenGraphs::Make(const ExportedFile& file,
   ZipWriter writer([&](const void* data, uint64_t size) { output.Write(data, size); });
   for (const std::string& name : archive->names()) {
     if (absl::StartsWith(name, kExtra)) continue;
-    const absl::StatusOr<std::string> record = archive->Read(name);
+    const auto found = rewritten.find(name);
+    const absl::StatusOr<std::string> record =
+        found != rewritten.end() ? std::move(found->second) : archive->Read(name);
     if (!record.ok()) return record.status();
-    const std::optional<std::string> rewritten =
-        absl::StartsWith(name, kGraphs) ? rewrite(*record) : std::nullopt;
-    graphs.changed_ |= rewritten.has_value();
-    const std::string& text = rewritten ? *rewritten : *record;
-    writer.Add(name, text.data(), text.size());
+    writer.Add(name, record->data(), record->size());
   }
   writer.Finish();
   if (absl::Status status = output.status(); !status.ok()) return status;
-  return graphs;
+  return std::optional<RewrittenGraphs>(std::move(graphs));
 }
 
 RewrittenGraphs::~RewrittenGraphs() {

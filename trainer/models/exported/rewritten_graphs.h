@@ -20,15 +20,14 @@ class RewrittenGraphs {
   // Returns another graph for the JSON of one; nullopt if it stays as it is.
   using Rewrite = std::function<std::optional<std::string>(const std::string&)>;
 
-  static absl::StatusOr<RewrittenGraphs> Make(const ExportedFile& file, const Rewrite& rewrite);
+  // Returns nullopt if every graph stays as it is.
+  static absl::StatusOr<std::optional<RewrittenGraphs>> Make(const ExportedFile& file,
+                                                             const Rewrite& rewrite);
   ~RewrittenGraphs();
-  RewrittenGraphs(RewrittenGraphs&& other) noexcept
-      : handle_(std::exchange(other.handle_, -1)), changed_(other.changed_) {}
+  RewrittenGraphs(RewrittenGraphs&& other) noexcept : handle_(std::exchange(other.handle_, -1)) {}
   RewrittenGraphs(const RewrittenGraphs&) = delete;
   RewrittenGraphs& operator=(const RewrittenGraphs&) = delete;
 
-  // Returns whether a graph was rewritten.
-  bool changed() const { return changed_; }
   // Path of a .pt2 file that lives as long as this object.
   std::string path() const;
 
@@ -36,7 +35,6 @@ class RewrittenGraphs {
   explicit RewrittenGraphs(int handle) : handle_(handle) {}
 
   int handle_;
-  bool changed_ = false;
 };
 
 // Returns a graph that torch traced on the CPU for a CUDA device: with "cuda" for each device, and
