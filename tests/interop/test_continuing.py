@@ -2,7 +2,6 @@
 
 import copy
 import json
-import pathlib
 import subprocess
 import tempfile
 import unittest
@@ -13,17 +12,7 @@ import reference_loop
 import twin
 
 
-class ContinuingTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        torch.set_num_threads(1)
-        cls.dataset = twin.Dataset(twin.TRAJECTORIES / "pendulum.npz")
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
+class ContinuingTest(twin.PendulumTest):
     def first(self, **settings):
         """Trains fifty steps. Returns the ID and the content of the checkpoint."""
         twin.run_worker(twin.job_file(self.folder, **settings), self.folder)

@@ -15,12 +15,7 @@ import twin
 TOLERANCE = {"FP32": 1e-5, "MIXED_BF16": 5e-3, "MIXED_FP16": 2e-3, "BF16": 2e-2, "FP16": 5e-3}
 
 
-class NumericsTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        torch.set_num_threads(1)
-        cls.dataset = twin.Dataset(twin.TRAJECTORIES / "pendulum.npz")
-
+class NumericsTest(twin.PendulumTest):
     def compare(self, mode="FP32", accumulation=1, max_norm=1.0, optimizer=None, precision=None,
                 steps=50, ema_decay=None, environment=None):
         training = {"max_steps": steps, "gradient_accumulation_steps": accumulation,

@@ -29,17 +29,7 @@ def python_losses(dataset, steps, batch_size=64, accumulation=1, max_norm=1.0, s
     return losses, model
 
 
-class TrainingLoopTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        torch.set_num_threads(1)
-        cls.dataset = twin.Dataset(twin.TRAJECTORIES / "pendulum.npz")
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
+class TrainingLoopTest(twin.PendulumTest):
     def compare(self, tolerance, settings, **loop):
         records, _ = twin.run_worker(
             twin.job_file(self.folder, training=settings), self.folder)
@@ -96,8 +86,8 @@ class TrainingLoopTest(unittest.TestCase):
     def test_resume_from_a_checkpoint_that_python_saved_again(self):
         job = twin.job_file(self.folder, checkpoint={"every_steps": 25})
         whole, _ = twin.run_worker(job, self.folder)
-        middle = min(twin.pathlib.Path(self.folder).glob("*.pt"))
-        saved_again = self.folder + "/again.pt"
+        middle = min(self.folder.glob("*.pt"))
+        saved_again = self.folder / "again.pt"
         torch.save(torch.load(middle), saved_again)
         rest, _ = twin.run_worker(job, self.folder, "--resume", saved_again)
         self.assertEqual(rest, whole[25:])

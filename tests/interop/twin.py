@@ -4,6 +4,8 @@ import json
 import os
 import pathlib
 import subprocess
+import tempfile
+import unittest
 
 import numpy
 import torch
@@ -141,3 +143,17 @@ def run_worker(job, checkpoints, *flags, environment=None):
 
 def newest_checkpoint(folder):
     return max(pathlib.Path(folder).glob("*.pt"))
+
+
+class PendulumTest(unittest.TestCase):
+    """A test with the pendulum's transitions and a folder of its own, in which Python computes with one thread as the worker does."""
+
+    @classmethod
+    def setUpClass(cls):
+        torch.set_num_threads(1)
+        cls.dataset = Dataset(TRAJECTORIES / "pendulum.npz")
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
