@@ -108,6 +108,45 @@ def environment_without_the_package(folder):
     (site / "others.pth").write_text(f"{there}\n")
 
 
+class Daemon:
+    """genesisd, which can be started again at the same addresses."""
+
+    def __init__(self, walk, gate=None):
+        self.walk, self.addresses = walk, ["127.0.0.1:0", "127.0.0.1:0"]
+        self.start(gate)
+
+    def start(self, gate=None):
+        """Starts the daemon, with this value of ENABLE_FP16_TRAINING if there is one."""
+        walk = self.walk
+        walk.say("$ ", f"{f'ENABLE_FP16_TRAINING={gate} ' if gate else ''}genesisd --data-dir data &")
+        endpoints = walk.folder / "data" / "run" / "endpoints"
+        endpoints.unlink(missing_ok=True)
+        with (walk.folder / "log").open("a") as log:
+            self.process = subprocess.Popen([BIN / "genesisd", "--data-dir", walk.folder / "data", "--grpc-listen", self.addresses[0], "--http-listen",
+                                             self.addresses[1]], cwd=walk.folder, stdout=log, stderr=subprocess.STDOUT,
+                                            env={**walk.environment, **({"ENABLE_FP16_TRAINING": gate} if gate else {})})
+        until(lambda: endpoints.exists() or self.process.poll() is not None)
+        if not endpoints.exists():
+            raise AssertionError((walk.folder / "log").read_text())
+        self.addresses = [re.search(rf"{name}: *(\S+)", endpoints.read_text())[1] for name in ("grpc", "http")]
+        # Users of the default port do not have to set GENESIS_SERVER.
+        walk.environment["GENESIS_SERVER"] = self.addresses[0]
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+        self.process.wait()
+
+
+def until(holds):
+    last = time.monotonic() + LONGEST
+    while not (found := holds()):
+        if time.monotonic() > last:
+            raise AssertionError(f"waited {LONGEST} s")
+        time.sleep(0.05)
+    return found
+
+
 class Terminal:
     """Python in a terminal, from which prompts and output are read. Lines are written to a pipe, which does not echo."""
 
@@ -154,34 +193,27 @@ class Terminal:
         return output
 
 
-def go(folder):
-    """Returns the recording, and the duration in seconds."""
+def installed(folder):
+    """Returns a walk that has installed the package."""
     environment_without_the_package(folder)
     for name in ("python", "proto"):  # A copy, because pip writes to the folder of the sources.
         shutil.copytree(SOURCE / name, folder / name)
     walk = Walk(folder)
-    installed = walk.command("pip", "install", "./python")
-    walk.show(installed.strip().splitlines()[-1])
-    walk.say("$ ", "genesisd --data-dir data &")
-    with open(folder / "log", "w") as log:
-        daemon = subprocess.Popen([BIN / "genesisd", "--data-dir", folder / "data", "--grpc-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"],
-                                  cwd=folder, env=walk.environment, stdout=log, stderr=subprocess.STDOUT)
-        try:
-            endpoints = folder / "data" / "run" / "endpoints"
-            last = time.monotonic() + LONGEST
-            while not endpoints.exists():
-                if daemon.poll() is not None or time.monotonic() > last:
-                    raise AssertionError((folder / "log").read_text())
-                time.sleep(0.05)
-            # Users of the default port do not have to set GENESIS_SERVER.
-            walk.environment["GENESIS_SERVER"] = re.search(r"grpc: *(\S+)", endpoints.read_text())[1]
-            with Terminal(walk) as python:
-                for line in [*BEFORE.splitlines(), *lines_of_readme(), *AFTER.splitlines()]:
-                    output = python.type(line)
-                seconds = walk.seconds()
-        finally:
-            daemon.terminate()
-            daemon.wait()
+    walk.show(walk.command("pip", "install", "./python").strip().splitlines()[-1])
+    return walk
+
+
+def go(folder):
+    """Returns the recording, and the duration in seconds."""
+    walk = installed(folder)
+    daemon = Daemon(walk)
+    try:
+        with Terminal(walk) as python:
+            for line in [*BEFORE.splitlines(), *lines_of_readme(), *AFTER.splitlines()]:
+                output = python.type(line)
+            seconds = walk.seconds()
+    finally:
+        daemon.stop()
     right = float(re.search(r"0\.\d+|1\.0", output)[0])
     if right < 0.9:
         raise AssertionError(f"{right} of what was held out is right:\n" + "\n".join(walk.text))

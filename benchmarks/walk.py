@@ -11,7 +11,6 @@ Needs Chromium and playwright, as the tests of the dashboard do.
 import json
 import pathlib
 import re
-import signal
 import subprocess
 import tempfile
 import time
@@ -20,52 +19,12 @@ import first_module
 import machine
 import report
 
-SOURCE, BIN, LONGEST = first_module.SOURCE, first_module.BIN, first_module.LONGEST
+BIN, LONGEST = first_module.BIN, first_module.LONGEST
 STEPS, ROLLED_BACK = 3000, 800
 TRAIN = (f'job = client.train(module, (x, target), loss="cross_entropy", max_steps={STEPS}, batch_size=64, learning_rate=3e-4, precision="MIXED_BF16", '
          'job_id="waves", spec={"evaluation": {"every_steps": 250}, "checkpoint": {"every_steps": 500}})')
 OTHER = (f'other = client.train(module, (x, target), loss="cross_entropy", max_steps={STEPS}, batch_size=64, learning_rate=3e-3, job_id="faster", '
          'spec={"evaluation": {"every_steps": 250}})')
-
-
-class Daemon:
-    """genesisd, which can be started again at the same addresses."""
-
-    def __init__(self, walk, gate):
-        self.walk, self.addresses = walk, ["127.0.0.1:0", "127.0.0.1:0"]
-        self.start(gate)
-
-    def start(self, gate):
-        """Starts the daemon with this value of ENABLE_FP16_TRAINING."""
-        self.walk.say("$ ", f"ENABLE_FP16_TRAINING={gate} genesisd --data-dir data &")
-        endpoints = self.walk.folder / "data" / "run" / "endpoints"
-        endpoints.unlink(missing_ok=True)
-        log = (self.walk.folder / "log").open("a")
-        self.process = subprocess.Popen([BIN / "genesisd", "--data-dir", self.walk.folder / "data", "--grpc-listen", self.addresses[0], "--http-listen",
-                                         self.addresses[1]], cwd=self.walk.folder, env={**self.walk.environment, "ENABLE_FP16_TRAINING": gate},
-                                        stdout=log, stderr=subprocess.STDOUT)
-        until(endpoints.exists)
-        self.addresses = [re.search(rf"{name}: *(\S+)", endpoints.read_text())[1] for name in ("grpc", "http")]
-        # Users of the default port do not have to set GENESIS_SERVER.
-        self.walk.environment["GENESIS_SERVER"] = self.addresses[0]
-
-    def stop(self):
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        self.process.wait()
-
-    def job(self, job_id):
-        done = subprocess.run([BIN / "genesisctl", "-o", "json", "job", job_id], env=self.walk.environment, capture_output=True, text=True, check=True)
-        return json.loads(done.stdout)
-
-
-def until(holds):
-    last = time.monotonic() + LONGEST
-    while not (found := holds()):
-        if time.monotonic() > last:
-            raise AssertionError(f"waited {LONGEST} s")
-        time.sleep(0.05)
-    return found
 
 
 class Browser:
@@ -93,23 +52,24 @@ class Browser:
         self.walk.say("", f"[browser: http://localhost:8080/{path}, below as walk-{name}.png]")
 
 
+def job_of(walk, job_id):
+    done = subprocess.run([BIN / "genesisctl", "-o", "json", "job", job_id], env=walk.environment, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
 def show(walk, *words):
     walk.show(walk.command(*words).rstrip())
 
 
 def go(folder, images):
     """Returns the recording, and what part of the held-out examples is right."""
-    first_module.environment_without_the_package(folder)
-    for name in ("python", "proto"):  # A copy, because pip writes to the folder of the sources.
-        first_module.shutil.copytree(SOURCE / name, folder / name)
-    walk = first_module.Walk(folder)
-    walk.show(walk.command("pip", "install", "./python").strip().splitlines()[-1])
-    daemon, browser = Daemon(walk, "true"), Browser(walk, images)
+    walk = first_module.installed(folder)
+    daemon, browser = first_module.Daemon(walk, "true"), Browser(walk, images)
     try:
         with first_module.Terminal(walk) as python:
             for line in [*first_module.BEFORE.splitlines(), "client = genesis.Client()", TRAIN]:
                 python.type(line)
-            until(lambda: int(daemon.job("waves").get("progress", {}).get("step", 0)) > ROLLED_BACK)
+            first_module.until(lambda: int(job_of(walk, "waves").get("progress", {}).get("step", 0)) > ROLLED_BACK)
             show(walk, "genesisctl", "jobs")
             show(walk, "genesisctl", "plot", "waves")
             browser.take(daemon.addresses[1], "#/jobs/waves", "training", "Running")
@@ -118,7 +78,7 @@ def go(folder, images):
             daemon.stop()
             daemon.start("false")
             show(walk, "genesisctl", "watch", "waves")
-            job = daemon.job("waves")
+            job = job_of(walk, "waves")
             show(walk, "genesisctl", "job", "waves")
             browser.take(daemon.addresses[1], "#/jobs/waves", "rolled-back", "Succeeded")
             for line in (OTHER, "other.watch()"):
