@@ -3,13 +3,14 @@
   benchmarks/run dashboard [--out DIR] [--rounds N] [--jobs N] [--points N] [--document FILE]
 
 A round measures the steps per second of one job of about 1,000 without and with ten readers, in an order that reverses with each round. A reader
-makes the requests of a page that shows the job: it follows the stream of events and reads the curves again after three seconds. One page
+makes the requests of a page that shows the job: it follows the stream of events and reads the new part of the curves every three seconds. One page
 in Chromium shows how often it reads them. Pages are opened in Chromium with an empty cache. --document puts the table into a page,
 between its marks."""
 
 import contextlib
 import gzip
 import http.client
+import itertools
 import json
 import os
 import pathlib
@@ -34,7 +35,9 @@ import store
 
 READERS = 10
 WINDOW = 10  # Seconds.
-COARSE_SECONDS = 3  # As in server/dashboard/job_charts.js.
+# As in server/dashboard: job_charts.js and curves.js.
+COARSE_SECONDS = 3
+POINTS = 1000
 MOST_STEP_NS = 200
 SOURCES = harness.SOURCE / "server" / "dashboard"
 BROWSER = {"Accept": "text/html", "Accept-Encoding": "gzip"}
@@ -60,14 +63,20 @@ class Readers:
         with contextlib.closing(stream), contextlib.closing(other):
             stream.request("GET", f"/v1/jobs:watch?filter.job_id={self.job_id}&cursor=-1")
             messages = stream.getresponse()
-            read_time = 0.0
+            read_time, end, grain, points = 0.0, 0, 1, POINTS
             while not self.closed.is_set():
                 self.count(len(messages.readline()))
                 if time.monotonic() < read_time + COARSE_SECONDS:
                     continue
                 read_time = time.monotonic()
-                other.request("GET", f"/v1/jobs/{self.job_id}/curves?from_step=0&to_step=0&points=1000")
-                self.count(len(other.getresponse().read()))
+                other.request("GET", f"/v1/jobs/{self.job_id}/curves?from_step={end + 1 if end else 0}&to_step=0&points={points}")
+                body = other.getresponse().read()
+                self.count(len(body))
+                curves = json.loads(body)
+                if not end:
+                    grain = max(curves["counts"])
+                points = max(1, round((int(curves["last_step"]) - end) / grain))
+                end = int(curves["last_step"])
 
     def count(self, received):
         with self.lock:
@@ -248,7 +257,7 @@ def run(words):
     found = report.Report("dashboard", "The dashboard", facts, {"rounds": options.rounds, "seconds of a window": WINDOW, "readers": READERS})
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-dev-shm-usage"])
-        for row in (*watched_job(browser, options, steadiness), *many_jobs(browser, options), *step_rows()):
+        for row in itertools.chain(watched_job(browser, options, steadiness), many_jobs(browser, options), step_rows()):
             found.add(row)
             print(row, flush=True)
         browser.close()

@@ -66,10 +66,10 @@ export function missingSteps(points, made) {
 
 /**
  * Reads the points between two steps.
- * @param {string} job @param {number} [from] @param {number} [to] @param {string[]} [metrics]
+ * @param {string} job @param {number} [from] @param {number} [to] @param {number} [points] at most
  */
-export async function loadCurves(job, from = 0, to = 0, metrics = []) {
-  return read(await get(`${jobPath(job)}/curves`, { from_step: from, to_step: to, points: POINTS, metrics }));
+export async function loadCurves(job, from = 0, to = 0, points = POINTS) {
+  return read(await get(`${jobPath(job)}/curves`, { from_step: from, to_step: to, points }));
 }
 
 /**

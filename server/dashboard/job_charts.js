@@ -105,13 +105,14 @@ export class JobCharts {
     this.extending = true;
     try {
       const end = this.all?.last[this.all.last.length - 1] ?? 0;
-      const coarse = this.all?.counts.some((count) => count > 1) ?? false;
-      // Single steps behind points of many would look like another curve.
-      if (coarse && !this.again && Date.now() < this.readTime + COARSE_SECONDS * 1000) return;
-      const whole = !this.all || this.again || coarse || end === 0 || this.all.last.length >= 2 * POINTS;
+      const grain = Math.max(1, ...(this.all?.counts ?? [])), made = this.steps - end;
+      // Points of fewer steps than those before would look like another curve.
+      if (grain > 1 && !this.again && (made < grain || Date.now() < this.readTime + COARSE_SECONDS * 1000)) return;
+      const whole = !this.all || this.again || end === 0 || this.all.last.length >= 2 * POINTS;
       this.readTime = Date.now();
       this.again = false;
-      const more = await loadCurves(this.job, whole ? 0 : end + 1);
+      const points = grain > 1 ? Math.min(POINTS, Math.round(made / grain)) : POINTS;
+      const more = await (whole ? loadCurves(this.job) : loadCurves(this.job, end + 1, 0, points));
       if (whole || !this.all) this.all = more;
       else if (!append(this.all, more)) this.all = await loadCurves(this.job);
     } finally {
