@@ -175,6 +175,20 @@ class RecordingTest(harness.DaemonTest):
         buffer.extend(rows, rows, [0.0] * 4, rows, [0, 0, 0, 1])
         self.assertEqual(buffer.transitions, 4)
 
+    def test_an_episode_that_is_refused_does_not_hold_back_later_ones(self):
+        buffer = self.client.append("finite")
+        with self.assertRaisesRegex(genesis.InvalidArgumentError, "observation.0. is nan"):
+            buffer.add([float("nan")], [0.0], 0.0, [1.0], True)
+        buffer.add([1.0], [0.0], 0.0, [1.0], True)
+        rows = numpy.zeros((700_000, 1), "float32")  # Several requests, of which the second is refused.
+        ends = numpy.zeros(len(rows), dtype=bool)
+        ends[99_999::100_000] = True
+        rows[150_000] = numpy.inf
+        with self.assertRaisesRegex(genesis.InvalidArgumentError, "is inf"):
+            buffer.extend(rows, rows, rows[:, 0], numpy.zeros_like(rows), ends)
+        self.assertEqual(buffer.transitions, 600_001)
+        self.assertEqual(len(self.stored("finite")["rewards"]), 600_001)
+
     def test_what_is_no_environment_is_refused(self):
         graph = gymnasium.make("CartPole-v1")
         graph.observation_space = gymnasium.spaces.Sequence(gymnasium.spaces.Discrete(3))

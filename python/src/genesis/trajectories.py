@@ -60,7 +60,7 @@ class Appender:
     ...         observation = following
 
     An episode is durable once the ``add`` or ``extend`` that ends it has returned. It is stored only once even if it is sent again after the
-    connection broke. Leaving the ``with`` block without an exception sends an unfinished episode as truncated. Not thread-safe.
+    connection broke. One that the daemon refuses, such as one with NaN, raises InvalidArgumentError and is dropped. Leaving the ``with`` block without an exception sends an unfinished episode as truncated. Not thread-safe.
     """
 
     def __init__(self, connection: Connection, dataset: str, capacity: int = 0, batch_prefix: Optional[str] = None) -> None:
@@ -175,12 +175,29 @@ class Appender:
             column.clear()
 
     def _send(self) -> None:
-        if not self._unsent:
+        try:
+            self._store(len(self._unsent))
+        except InvalidArgumentError:
+            # The daemon will never accept the refused ones, so they must not hold back the others and later ones.
+            error: Optional[InvalidArgumentError] = None
+            while self._unsent:
+                try:
+                    self._store(1)
+                except InvalidArgumentError as refused:
+                    del self._unsent[0]
+                    error = error or refused
+            assert error is not None
+            raise error from None
+
+    def _store(self, count: int) -> None:
+        """Sends the oldest requests in one call."""
+        requests = self._unsent[:count]
+        if not requests:
             return
-        answer = self._connection.send_again("AppendTrajectories", self._unsent)
-        self.transitions += sum(len(request.rewards) for request in self._unsent)
+        answer = self._connection.send_again("AppendTrajectories", requests)
+        self.transitions += sum(len(request.rewards) for request in requests)
         self.buffer_transitions = answer.buffer_transitions
-        self._unsent.clear()
+        del self._unsent[:count]
 
     def flush(self) -> None:
         """Sends the pending transitions, the last one as truncated if the episode has not ended.
