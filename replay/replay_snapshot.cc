@@ -1,5 +1,7 @@
 #include "replay/replay_snapshot.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -15,89 +17,146 @@ constexpr int kTries = 100;
 }  // namespace
 
 absl::StatusOr<ReplaySnapshot> ReplaySnapshot::Open(const std::string& folder, RowVisitor visit) {
-  ReplaySnapshot snapshot;
-  absl::Status status = snapshot.OpenFiles(folder);
-  if (status.ok()) status = snapshot.ReadSegments(visit);
+  ReplaySnapshot snapshot(folder);
+  absl::Status status = snapshot.OpenSegments(0);
+  if (!status.ok()) return status;
+  if (snapshot.segments_.empty()) {
+    return absl::NotFoundError(absl::StrCat(folder, ": holds no replay buffer"));
+  }
+  snapshot.layout_ = snapshot.segments_.front().scan.header.layout;
+  status = snapshot.ReadSegments(0, visit);
   if (!status.ok()) return status;
   return snapshot;
 }
 
-absl::Status ReplaySnapshot::OpenFiles(const std::string& folder) {
+// Adds the segments that begin with number `from` or a later one, without their records.
+absl::Status ReplaySnapshot::OpenSegments(uint64_t from) {
+  const size_t before = segments_.size();
   absl::Status status;
   for (int i = 0; i < kTries; ++i) {
-    const absl::StatusOr<std::vector<uint64_t>> firsts = ListSegments(folder);
+    const absl::StatusOr<std::vector<uint64_t>> firsts = ListSegments(folder_);
     if (!firsts.ok()) return firsts.status();
-    files_.clear();
+    segments_.resize(before);
     status = absl::OkStatus();
     for (const uint64_t first : *firsts) {
+      if (first < from) continue;
       absl::StatusOr<ReplayFile> file =
-          ReplayFile::OpenToRead(absl::StrCat(folder, "/", SegmentName(first)));
+          ReplayFile::OpenToRead(absl::StrCat(folder_, "/", SegmentName(first)));
       status = file.status();
       if (!status.ok()) break;
-      files_.push_back(*std::move(file));
+      const absl::StatusOr<SegmentHeader> header = ReadSegmentHeader(*file);
+      if (!header.ok()) return header.status();
+      segments_.push_back(
+          {.file = *std::move(file),
+           .scan = {.header = *header, .records = {}, .sound_size = kSegmentHeaderSize},
+           .batches = {}});
     }
     if (!absl::IsNotFound(status)) break;
-  }
-  if (status.ok() && files_.empty()) {
-    return absl::NotFoundError(absl::StrCat(folder, ": holds no replay buffer"));
   }
   return status;
 }
 
-absl::Status ReplaySnapshot::ReadSegments(RowVisitor visit) {
-  for (size_t i = 0; i < files_.size(); ++i) {
-    const absl::StatusOr<SegmentHeader> header = ReadSegmentHeader(files_[i]);
-    if (!header.ok()) return header.status();
-    if (i == 0) {
-      layout_ = header->layout;
-      first_ = header->first;
-    }
-    if (header->layout != layout_ || header->first != first_ + static_cast<uint64_t>(size_)) {
+// Reads the segments that follow the first `from`, which are open.
+absl::Status ReplaySnapshot::ReadSegments(size_t from, RowVisitor visit) {
+  for (size_t i = from; i < segments_.size(); ++i) {
+    Segment& segment = segments_[i];
+    const SegmentHeader& header = segment.scan.header;
+    const uint64_t expected = i == from ? header.first : segments_[i - 1].next();
+    if (header.layout != layout_ || header.first != expected) {
       return absl::DataLossError(absl::StrCat(
-          files_[i].path(), ": does not continue the segment before it; transitions ",
-          first_ + static_cast<uint64_t>(size_), " to ", header->first,
+          segment.file.path(), ": does not continue the segment before it; transitions ", expected,
+          " to ", header.first,
           " are missing or of other sizes; restore them, or move the older segments away"));
     }
-    const uint64_t stride = layout_.row_bytes();
-    const auto take = [&](const RecordEntry& record, const std::string& body) {
-      records_.push_back({.first_row = size_, .segment = i, .offset = record.rows_offset()});
-      size_ += record.count;
-      const char* end = body.data() + body.size() - record.count * stride;
-      for (uint32_t row = 0; row < record.count; ++row) {
-        end += stride;
-        ReplayRowEnd numbers;
-        std::memcpy(&numbers, end - sizeof(numbers), sizeof(numbers));
-        visit(numbers);
-      }
-    };
-    const absl::StatusOr<SegmentScan> scan = ScanSegment(files_[i], i + 1 == files_.size(), take);
-    if (!scan.ok()) return scan.status();
+    absl::Status status = ReadRows(i + 1 == segments_.size(), visit, segment);
+    if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-std::string ReplaySnapshot::Describe() const {
-  return absl::StrCat(files_.size(), files_.size() == 1 ? " segment" : " segments",
-                      ", transitions ", first_, " to ",
-                      first_ + static_cast<uint64_t>(std::max<int64_t>(size_, 1)) - 1);
+absl::Status ReplaySnapshot::ReadRows(bool last, RowVisitor visit, Segment& segment) {
+  const uint64_t stride = layout_.row_bytes();
+  const auto take = [&](const RecordEntry& record, const std::string& body) {
+    segment.batches.push_back({.first = record.first, .offset = record.rows_offset()});
+    const char* end = body.data() + body.size() - record.count * stride;
+    for (uint32_t row = 0; row < record.count; ++row) {
+      end += stride;
+      ReplayRowEnd numbers;
+      std::memcpy(&numbers, end - sizeof(numbers), sizeof(numbers));
+      visit(record.first + row, numbers);
+    }
+  };
+  absl::Status status = ContinueScan(segment.file, last, take, segment.scan);
+  auto& records = segment.scan.records;
+  if (records.size() > 1) records.erase(records.begin(), records.end() - 1);
+  return status;
 }
 
-absl::Status ReplaySnapshot::Read(int64_t first, int64_t count, char* out) const {
-  const uint64_t stride = layout_.row_bytes();
-  auto record = std::upper_bound(
-      records_.begin(), records_.end(), first,
-      [](int64_t row, const Record& candidate) { return row < candidate.first_row; });
-  for (--record; count > 0; ++record) {
-    const auto next = std::next(record);
-    const int64_t end = next == records_.end() ? size_ : next->first_row;
-    const int64_t rows = std::min(count, end - first);
-    const auto skip = static_cast<uint64_t>(first - record->first_row);
-    const uint64_t bytes = static_cast<uint64_t>(rows) * stride;
-    absl::Status status = files_[record->segment].Read(record->offset + skip * stride, bytes, out);
+absl::Status ReplaySnapshot::ReadNew(RowVisitor visit) {
+  for (;;) {
+    // The writer finishes a segment before it begins the next, and evicts only finished ones.
+    const bool finished = !InFolder(segments_.back().scan.header.first);
+    absl::Status status = ReadRows(/*last=*/true, visit, segments_.back());
     if (!status.ok()) return status;
-    out += bytes;
-    first += rows;
-    count -= rows;
+    const bool torn = segments_.back().scan.torn_size > 0;
+    const bool begun = next() > segments_.back().scan.header.first && InFolder(next());
+    if (!finished && !begun && !torn) return absl::OkStatus();
+    const size_t before = segments_.size();
+    if (status = OpenSegments(next() + (begun ? 0 : 1)); !status.ok()) return status;
+    if (segments_.size() == before) {
+      // A batch that is being written.
+      if (!finished) return absl::OkStatus();
+      return absl::NotFoundError(absl::StrCat(
+          folder_,
+          ": the replay buffer was removed while a job follows it; append to it again and "
+          "submit the job anew"));
+    }
+    // A batch that looked unfinished is now complete, or damaged.
+    if (torn) status = ReadRows(/*last=*/false, visit, segments_[before - 1]);
+    if (status.ok()) status = ReadSegments(before, visit);
+    if (!status.ok()) return status;
+  }
+}
+
+bool ReplaySnapshot::InFolder(uint64_t segment) const {
+  return access(absl::StrCat(folder_, "/", SegmentName(segment)).c_str(), F_OK) == 0;
+}
+
+uint64_t ReplaySnapshot::FirstInFolder() const {
+  for (const Segment& segment : segments_) {
+    if (InFolder(segment.scan.header.first)) return segment.scan.header.first;
+  }
+  return next();
+}
+
+void ReplaySnapshot::Forget(uint64_t number) {
+  while (segments_.size() > 1 && segments_[1].scan.header.first <= number) segments_.pop_front();
+}
+
+std::string ReplaySnapshot::Describe() const {
+  return absl::StrCat(segments_.size(), segments_.size() == 1 ? " segment" : " segments",
+                      ", transitions ", first(), " to ", std::max(next(), first() + 1) - 1);
+}
+
+absl::Status ReplaySnapshot::Read(uint64_t first, int64_t count, char* out) const {
+  const uint64_t stride = layout_.row_bytes();
+  auto segment = std::upper_bound(
+      segments_.begin(), segments_.end(), first,
+      [](uint64_t row, const Segment& each) { return row < each.scan.header.first; });
+  for (--segment; count > 0; ++segment) {
+    auto batch = std::upper_bound(segment->batches.begin(), segment->batches.end(), first,
+                                  [](uint64_t row, const Rows& each) { return row < each.first; });
+    for (--batch; count > 0 && batch != segment->batches.end(); ++batch) {
+      const auto after = std::next(batch);
+      const uint64_t end = after == segment->batches.end() ? segment->next() : after->first;
+      const auto rows = std::min<uint64_t>(static_cast<uint64_t>(count), end - first);
+      absl::Status status =
+          segment->file.Read(batch->offset + (first - batch->first) * stride, rows * stride, out);
+      if (!status.ok()) return status;
+      out += rows * stride;
+      first += rows;
+      count -= static_cast<int64_t>(rows);
+    }
   }
   return absl::OkStatus();
 }

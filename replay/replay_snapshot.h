@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "replay/file.h"
@@ -11,42 +13,66 @@
 
 namespace genesis {
 
-// The transitions of a replay buffer at the time of opening. Later appends and evictions do not
-// change it because its files stay open. It takes no lock and leaves out a batch whose write is not
-// complete. Owner: a dataset. Threads: any, once open. Failure: NOT_FOUND if the folder contains no
-// buffer; DATA_LOSS if a file is damaged.
+// The transitions of a replay buffer at the time of opening, or of the last ReadNew. Later appends
+// and evictions do not change it because its files stay open. It takes no lock and leaves out a
+// batch whose write is not complete. Owner: a dataset. Threads: any may call const methods, once
+// open; ReadNew and Forget exclude them. Failure: NOT_FOUND if the folder contains no buffer;
+// DATA_LOSS if a file is damaged.
 class ReplaySnapshot {
  public:
-  // A callback for each row, in order, during opening, with the numbers that follow the row's
+  // A callback for each row that is read, in order, with its number and the numbers that follow its
   // observations and actions.
-  using RowVisitor = absl::FunctionRef<void(const ReplayRowEnd& end)>;
+  using RowVisitor = absl::FunctionRef<void(uint64_t number, const ReplayRowEnd& end)>;
 
   static absl::StatusOr<ReplaySnapshot> Open(const std::string& folder, RowVisitor visit);
 
+  // Adds what was appended since. Skips transitions that were evicted before they could be read, so
+  // that the numbers have a gap. Cheap if there is nothing new: three system calls.
+  absl::Status ReadNew(RowVisitor visit);
+  // Returns the number of the oldest transition whose segment is still in the folder.
+  uint64_t FirstInFolder() const;
+  // Closes the segments that hold only transitions before `number`.
+  void Forget(uint64_t number);
+
   const ReplayLayout& layout() const { return layout_; }
-  int64_t size() const { return size_; }
   // Number of the oldest transition, counted since the buffer was created.
-  uint64_t first() const { return first_; }
+  uint64_t first() const { return segments_.front().scan.header.first; }
+  // The number after that of the newest transition.
+  uint64_t next() const { return segments_.back().next(); }
+  // Number of transitions, if there is no gap.
+  int64_t size() const { return static_cast<int64_t>(next() - first()); }
   // Returns "3 segments, transitions 4096 to 16383".
   std::string Describe() const;
-  // Copies rows [first, first + count) in the format of segment.h. Row 0 is the oldest.
-  absl::Status Read(int64_t first, int64_t count, char* out) const;
+  // Copies rows from number `first` on in the format of segment.h. Requires that none is missing.
+  absl::Status Read(uint64_t first, int64_t count, char* out) const;
 
  private:
-  struct Record {
-    int64_t first_row = 0;
-    size_t segment = 0;
-    uint64_t offset = 0;  // Offset of its first row.
+  // The rows of one batch.
+  struct Rows {
+    uint64_t first = 0;
+    uint64_t offset = 0;  // Offset of the first row in the file.
+  };
+  struct Segment {
+    ReplayFile file;
+    SegmentScan scan;  // Keeps only its last record.
+    std::vector<Rows> batches;
+
+    uint64_t next() const {
+      return scan.records.empty() ? scan.header.first
+                                  : scan.records.back().first + scan.records.back().count;
+    }
   };
 
-  absl::Status OpenFiles(const std::string& folder);
-  absl::Status ReadSegments(RowVisitor visit);
+  explicit ReplaySnapshot(std::string folder) : folder_(std::move(folder)) {}
 
+  absl::Status OpenSegments(uint64_t from);
+  absl::Status ReadSegments(size_t from, RowVisitor visit);
+  absl::Status ReadRows(bool last, RowVisitor visit, Segment& segment);
+  bool InFolder(uint64_t segment) const;
+
+  std::string folder_;
   ReplayLayout layout_;
-  int64_t size_ = 0;
-  uint64_t first_ = 0;
-  std::vector<ReplayFile> files_;
-  std::vector<Record> records_;
+  std::deque<Segment> segments_;
 };
 
 }  // namespace genesis

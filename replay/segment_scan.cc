@@ -86,10 +86,15 @@ absl::StatusOr<SegmentHeader> ReadSegmentHeader(const ReplayFile& file) {
 absl::StatusOr<SegmentScan> ScanSegment(const ReplayFile& file, bool last, RowsVisitor visit) {
   const absl::StatusOr<SegmentHeader> header = ReadSegmentHeader(file);
   if (!header.ok()) return header.status();
+  SegmentScan scan{.header = *header, .records = {}, .sound_size = kSegmentHeaderSize};
+  if (absl::Status status = ContinueScan(file, last, visit, scan); !status.ok()) return status;
+  return scan;
+}
+
+absl::Status ContinueScan(const ReplayFile& file, bool last, RowsVisitor visit, SegmentScan& scan) {
   // Batches appended from here on are ignored.
   const absl::StatusOr<uint64_t> size = file.Size();
   if (!size.ok()) return size.status();
-  SegmentScan scan{.header = *header, .records = {}, .sound_size = kSegmentHeaderSize};
   std::string body;
   while (scan.sound_size < *size) {
     RecordEntry record;
@@ -100,14 +105,15 @@ absl::StatusOr<SegmentScan> ScanSegment(const ReplayFile& file, bool last, RowsV
     scan.sound_size = record.end();
     scan.records.push_back(std::move(record));
   }
-  if (scan.sound_size == *size) return scan;
+  scan.torn_size = 0;
+  if (scan.sound_size >= *size) return absl::OkStatus();
   const std::string damage = absl::StrCat("the record at byte ", scan.sound_size, " is damaged");
   if (!last) return Damaged(file, damage);
   const absl::StatusOr<bool> later = HasLaterRecord(file, scan.sound_size, *size, scan);
   if (!later.ok()) return later.status();
   if (*later) return Damaged(file, damage);
   scan.torn_size = *size - scan.sound_size;
-  return scan;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<uint64_t>> ListSegments(const std::string& folder) {

@@ -32,6 +32,9 @@ using RowsVisitor = absl::FunctionRef<void(const RecordEntry& record, const std:
 // DATA_LOSS for damage, with the file and the byte.
 absl::StatusOr<SegmentScan> ScanSegment(const ReplayFile& file, bool last, RowsVisitor visit);
 
+// Reads on from the end of the last valid record, to which `scan` moves. Failure: as ScanSegment.
+absl::Status ContinueScan(const ReplayFile& file, bool last, RowsVisitor visit, SegmentScan& scan);
+
 // Reads the header only and compares it with the file's name.
 absl::StatusOr<SegmentHeader> ReadSegmentHeader(const ReplayFile& file);
 

@@ -7,11 +7,9 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/files/durable_file.h"
 #include "base/text/field_error.h"
-#include "replay/file.h"
+#include "replay/capacity.h"
 #include "server/datasets/dataset_folder.h"
 #include "spdlog/spdlog.h"
 
@@ -20,8 +18,6 @@ namespace {
 
 // While one thread waits for a slow disk, the other can serve buffers on a faster one.
 constexpr int kAppendThreads = 2;
-constexpr char kCapacityFile[] = "capacity";
-constexpr uint64_t kMaxDigits = 20;
 
 // Refuses links, which could lead out of the root, and files, which are not buffers.
 absl::Status CheckFolder(const std::string& root, const std::string& dataset) {
@@ -35,26 +31,6 @@ absl::Status CheckFolder(const std::string& root, const std::string& dataset) {
       "dataset ", QuoteValue(dataset), " is ",
       type == std::filesystem::file_type::symlink ? "a link" : "no folder",
       "; accepted: a folder in the dataset root ", root, ", or a name that is free there"));
-}
-
-// Returns the buffer's capacity when the daemon last had it open; nullopt if the
-// daemon never appended to it.
-absl::StatusOr<std::optional<int64_t>> ReadCapacity(const std::string& folder) {
-  const absl::StatusOr<ReplayFile> file =
-      ReplayFile::OpenToRead(absl::StrCat(folder, "/", kCapacityFile));
-  if (absl::IsNotFound(file.status())) return std::nullopt;
-  if (!file.ok()) return file.status();
-  const absl::StatusOr<uint64_t> size = file->Size();
-  if (!size.ok()) return size.status();
-  std::string text(std::min(*size, kMaxDigits), '\0');
-  if (absl::Status status = file->Read(0, text.size(), text.data()); !status.ok()) return status;
-  int64_t capacity = 0;
-  if (*size > kMaxDigits || !absl::SimpleAtoi(text, &capacity) || capacity < 1) {
-    return absl::DataLossError(
-        absl::StrCat(file->path(), " is ", QuoteValue(text),
-                     "; accepted: the number of transitions that the buffer keeps; write it"));
-  }
-  return capacity;
 }
 
 // Returns true if the batch caused the error, which leaves the writer usable.
@@ -167,16 +143,14 @@ absl::Status ReplayStore::Admit(const AppendTarget& target) const {
 absl::Status ReplayStore::Open(const AppendTarget& target, Buffer& buffer) {
   const std::string folder = absl::StrCat(root(), "/", target.dataset);
   if (absl::Status status = CheckFolder(root(), target.dataset); !status.ok()) return status;
-  const absl::StatusOr<std::optional<int64_t>> kept = ReadCapacity(folder);
+  const absl::StatusOr<std::optional<int64_t>> kept = ReadReplayCapacity(folder);
   if (!kept.ok()) return kept.status();
   const int64_t capacity = target.capacity > 0 ? target.capacity : kept->value_or(kDefaultCapacity);
   absl::StatusOr<std::unique_ptr<ReplayWriter>> writer =
       ReplayWriter::Open(folder, {.layout = target.layout, .capacity = capacity});
   if (!writer.ok()) return writer.status();
   if (*kept != capacity) {
-    absl::Status status =
-        WriteDurably(absl::StrCat(folder, "/", kCapacityFile), absl::StrCat(capacity));
-    if (!status.ok()) return status;
+    if (absl::Status status = WriteReplayCapacity(folder, capacity); !status.ok()) return status;
   }
   if (!(*writer)->repaired().empty()) spdlog::warn("{}", (*writer)->repaired());
   spdlog::info("dataset {}: appending after {} transitions of at most {}", target.dataset,

@@ -76,13 +76,15 @@ TEST(ReplayBufferTest, ReadsRowsAcrossRecordsAndSegments) {
     ASSERT_TRUE(writer->Append(absl::StrCat(first), Numbered(first, 3)).ok());
   }
   EXPECT_GT(writer->segments(), 3u);
-  const auto snapshot = ReplaySnapshot::Open(folder.path(), [](const ReplayRowEnd&) {});
+  const auto snapshot = ReplaySnapshot::Open(folder.path(), [](uint64_t, const ReplayRowEnd&) {});
   ASSERT_TRUE(snapshot.ok()) << snapshot.status();
   for (int first = 0; first < 30; ++first) {
     for (int count = 1; count <= 30 - first; ++count) {
       std::vector<float> rows(static_cast<size_t>(count) * 8);
       ASSERT_EQ(snapshot->layout().row_bytes(), 8 * sizeof(float));
-      ASSERT_TRUE(snapshot->Read(first, count, reinterpret_cast<char*>(rows.data())).ok());
+      ASSERT_TRUE(
+          snapshot->Read(static_cast<uint64_t>(first), count, reinterpret_cast<char*>(rows.data()))
+              .ok());
       for (int i = 0; i < count; ++i) {
         const auto x = static_cast<float>(first + i);
         EXPECT_THAT(std::vector<float>(rows.begin() + i * 8, rows.begin() + i * 8 + 6),
@@ -187,7 +189,7 @@ TEST(ReplayBufferTest, ASnapshotStaysAsItWas) {
   const TempDir folder;
   const auto writer = OpenWriter(folder.path(), 20, 8);
   ASSERT_TRUE(writer->Append("first", Numbered(0, 10)).ok());
-  const auto snapshot = ReplaySnapshot::Open(folder.path(), [](const ReplayRowEnd&) {});
+  const auto snapshot = ReplaySnapshot::Open(folder.path(), [](uint64_t, const ReplayRowEnd&) {});
   ASSERT_TRUE(snapshot.ok()) << snapshot.status();
   EXPECT_EQ(snapshot->Describe(), "1 segment, transitions 0 to 9");
   for (int first = 10; first < 100; first += 10) {

@@ -30,7 +30,7 @@ inline std::vector<ReplayTransition> Numbered(int first, int count, int episode 
 inline absl::StatusOr<std::vector<float>> Rewards(const std::string& folder) {
   std::vector<float> rewards;
   const auto snapshot = ReplaySnapshot::Open(
-      folder, [&rewards](const ReplayRowEnd& end) { rewards.push_back(end.reward); });
+      folder, [&rewards](uint64_t, const ReplayRowEnd& end) { rewards.push_back(end.reward); });
   if (!snapshot.ok()) return snapshot.status();
   return rewards;
 }

@@ -83,7 +83,7 @@ class AppendTest : public testing::Test {
   std::vector<float> Rewards(const std::string& dataset = "arm") const {
     std::vector<float> rewards;
     const auto snapshot = ReplaySnapshot::Open(
-        Folder(dataset), [&](const ReplayRowEnd& end) { rewards.push_back(end.reward); });
+        Folder(dataset), [&](uint64_t, const ReplayRowEnd& end) { rewards.push_back(end.reward); });
     return snapshot.ok() ? rewards : std::vector<float>();
   }
 
@@ -124,8 +124,8 @@ TEST_F(AppendTest, EveryColumnArrivesAsItWasSent) {
   batch.mutable_timeouts()->Set(0, true);
   ASSERT_TRUE(Append({batch}).ok());
   std::vector<ReplayRowEnd> ends;
-  const auto snapshot =
-      ReplaySnapshot::Open(Folder(), [&](const ReplayRowEnd& end) { ends.push_back(end); });
+  const auto snapshot = ReplaySnapshot::Open(
+      Folder(), [&](uint64_t, const ReplayRowEnd& end) { ends.push_back(end); });
   ASSERT_TRUE(snapshot.ok()) << snapshot.status();
   std::vector<float> rows(2 * snapshot->layout().row_bytes() / sizeof(float));
   ASSERT_TRUE(snapshot->Read(0, 2, reinterpret_cast<char*>(rows.data())).ok());

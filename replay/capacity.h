@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+// The file FOLDER/capacity (segment.h).
+namespace genesis {
+
+// Returns the buffer's capacity when the daemon last had it open; nullopt if the daemon never
+// appended to it. DATA_LOSS if the file is damaged.
+absl::StatusOr<std::optional<int64_t>> ReadReplayCapacity(const std::string& folder);
+absl::Status WriteReplayCapacity(const std::string& folder, int64_t capacity);
+
+}  // namespace genesis
