@@ -52,6 +52,48 @@ void CheckSynthetic(const ModelSpec& model, const SyntheticSpec& data, Faults& f
   CheckRanges("dataset.synthetic", data, faults);
 }
 
+// Reports fields that only a job that follows its buffer uses, and those that it cannot use.
+void CheckFollow(const JobSpec& spec, Faults& faults) {
+  const training::v1::ReplaySpec& replay = spec.dataset().replay();
+  const bool newest = spec.dataset().sampling().kind() == training::v1::SAMPLING_KIND_NEWEST;
+  if (!replay.follow()) {
+    const std::pair<const char*, double> fields[] = {
+        {"min_size", static_cast<double>(replay.min_size())},
+        {"samples_per_insert", replay.samples_per_insert()},
+        {"samples_per_insert_tolerance",
+         static_cast<double>(replay.samples_per_insert_tolerance())},
+        {"newest_transitions", static_cast<double>(replay.newest_transitions())},
+        {"idle_seconds", replay.idle_seconds()}};
+    for (const auto& [name, value] : fields) {
+      if (value == 0) continue;
+      faults.Add(absl::StrCat("dataset.replay.", name), "",
+                 absl::StrCat(FormatNumber(value),
+                              " needs dataset.replay.follow; give follow: true, or remove it"));
+    }
+    if (newest) {
+      faults.Add("dataset.sampling.kind", "",
+                 "NEWEST needs dataset.replay.follow; give follow: true, or UNIFORM");
+    }
+    return;
+  }
+  if (replay.samples_per_insert_tolerance() > 0 && replay.samples_per_insert() == 0) {
+    faults.Add("dataset.replay.samples_per_insert_tolerance", "",
+               absl::StrCat(replay.samples_per_insert_tolerance(),
+                            " needs dataset.replay.samples_per_insert; give one, or remove it"));
+  }
+  if (spec.dataset().sampling().kind() == training::v1::SAMPLING_KIND_PRIORITIZED) {
+    faults.Add("dataset.sampling.kind", "",
+               "PRIORITIZED conflicts with dataset.replay.follow, for which priorities are not "
+               "kept; use UNIFORM or NEWEST");
+  }
+  if (spec.training().epochs() > 0) {
+    faults.Add("training.epochs", "",
+               absl::StrCat(spec.training().epochs(),
+                            " conflicts with dataset.replay.follow, which has no epochs; give "
+                            "training.max_steps (up to 1000000000000)"));
+  }
+}
+
 void CheckKind(const JobSpec& spec, Faults& faults) {
   const DatasetSpec& data = spec.dataset();
   switch (data.kind_case()) {
@@ -62,6 +104,7 @@ void CheckKind(const JobSpec& spec, Faults& faults) {
     case DatasetSpec::kReplay:
       faults.CheckPath("dataset.replay.path", data.replay().path(), "the folder of a replay buffer",
                        {});
+      CheckFollow(spec, faults);
       return CheckRanges("dataset.replay", data.replay(), faults);
     case DatasetSpec::kTokens:
       faults.CheckPath("dataset.tokens.path", data.tokens().path(), "a .bin or .tokens file",
@@ -87,16 +130,21 @@ void CheckSampling(const DatasetSpec& data, Faults& faults) {
     faults.Add("dataset.sampling.kind", "",
                "PRIORITIZED needs data with priorities; use dataset.replay, or UNIFORM");
   }
+  if (sampling.kind() == training::v1::SAMPLING_KIND_NEWEST && !data.has_replay()) {
+    faults.Add("dataset.sampling.kind", "",
+               "NEWEST needs data that grows; use dataset.replay with follow: true, or UNIFORM");
+  }
   CheckRanges("dataset.sampling", sampling, faults);
   const std::pair<const char*, double> exponents[] = {
       {"dataset.sampling.priority_exponent", sampling.priority_exponent()},
       {"dataset.sampling.importance_exponent", sampling.importance_exponent()}};
   for (const auto& [field, value] : exponents) {
     if (prioritized || value == 0) continue;
-    faults.Add(field, "",
-               absl::StrCat(FormatNumber(value),
-                            " conflicts with dataset.sampling.kind UNIFORM, "
-                            "which has no exponents; remove one of the two"));
+    faults.Add(
+        field, "",
+        absl::StrCat(FormatNumber(value), " conflicts with dataset.sampling.kind ",
+                     sampling.kind() == training::v1::SAMPLING_KIND_NEWEST ? "NEWEST" : "UNIFORM",
+                     ", which has no exponents; remove one of the two"));
   }
 }
 

@@ -152,7 +152,7 @@ TEST(DatasetValidationTest, RefusesValuesOutOfRange) {
          d.mutable_replay()->set_path("arm");
          d.mutable_sampling()->set_kind(static_cast<training::v1::SamplingKind>(9));
        },
-       "dataset.sampling.kind is 9; accepted: UNIFORM, PRIORITIZED"},
+       "dataset.sampling.kind is 9; accepted: UNIFORM, PRIORITIZED, NEWEST"},
       {[](DatasetSpec& d) {
          d.mutable_replay()->set_path("arm");
          d.mutable_sampling()->set_kind(training::v1::SAMPLING_KIND_PRIORITIZED);
@@ -170,7 +170,45 @@ TEST(DatasetValidationTest, RefusesValuesOutOfRange) {
          d.mutable_sampling()->set_kind(training::v1::SAMPLING_KIND_PRIORITIZED);
        },
        "dataset.sampling.kind: PRIORITIZED needs data with priorities; use dataset.replay, or "
-       "UNIFORM"}};
+       "UNIFORM"},
+      {[](DatasetSpec& d) {
+         d.mutable_trajectories()->set_path("a.npz");
+         d.mutable_sampling()->set_kind(training::v1::SAMPLING_KIND_NEWEST);
+       },
+       "dataset.sampling.kind: NEWEST needs data that grows; use dataset.replay with follow: true, "
+       "or UNIFORM"},
+      {[](DatasetSpec& d) {
+         d.mutable_replay()->set_path("arm");
+         d.mutable_sampling()->set_kind(training::v1::SAMPLING_KIND_NEWEST);
+       },
+       "dataset.sampling.kind: NEWEST needs dataset.replay.follow; give follow: true, or UNIFORM"},
+      {[](DatasetSpec& d) {
+         d.mutable_replay()->set_path("arm");
+         d.mutable_replay()->set_idle_seconds(2.5);
+       },
+       "dataset.replay.idle_seconds: 2.5 needs dataset.replay.follow; give follow: true, or remove "
+       "it"},
+      {[](DatasetSpec& d) {
+         d.mutable_replay()->set_path("arm");
+         d.mutable_replay()->set_follow(true);
+         d.mutable_replay()->set_min_size(-1);
+       },
+       "dataset.replay.min_size is -1; accepted: 1 to 1000000000000, or 0 for one batch"},
+      {[](DatasetSpec& d) {
+         d.mutable_replay()->set_path("arm");
+         d.mutable_replay()->set_follow(true);
+         d.mutable_replay()->set_samples_per_insert_tolerance(8);
+       },
+       "dataset.replay.samples_per_insert_tolerance: 8 needs dataset.replay.samples_per_insert; "
+       "give "
+       "one, or remove it"},
+      {[](DatasetSpec& d) {
+         d.mutable_replay()->set_path("arm");
+         d.mutable_replay()->set_follow(true);
+         d.mutable_sampling()->set_kind(training::v1::SAMPLING_KIND_PRIORITIZED);
+       },
+       "dataset.sampling.kind: PRIORITIZED conflicts with dataset.replay.follow, for which "
+       "priorities are not kept; use UNIFORM or NEWEST"}};
   for (const auto& [change, message] : rows) {
     EXPECT_THAT(FaultsAfter(change), ElementsAre(message));
   }
@@ -196,6 +234,17 @@ TEST(DatasetValidationTest, RefusesNanAndInfinity) {
               }).size(),
               3u);
   }
+}
+
+TEST(DatasetValidationTest, AJobThatFollowsHasNoEpochs) {
+  JobSpec spec = With([](DatasetSpec& d) {
+    d.mutable_replay()->set_path("arm");
+    d.mutable_replay()->set_follow(true);
+  });
+  spec.mutable_training()->set_epochs(3);
+  EXPECT_THAT(DatasetFaults(spec),
+              ElementsAre("training.epochs: 3 conflicts with dataset.replay.follow, which has no "
+                          "epochs; give training.max_steps (up to 1000000000000)"));
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "trainer/data/splitmix.h"
+
 namespace genesis {
 
 // Returns how many of `count` are held out: the rounded fraction, but at least one, and at least
@@ -11,6 +13,12 @@ namespace genesis {
 inline int64_t HeldOut(int64_t count, double fraction) {
   const auto wanted = std::llround(fraction * static_cast<double>(count));
   return std::clamp<int64_t>(wanted, 1, count - 1);
+}
+
+// Returns whether the episode that begins with transition `first` is held out when a job follows a
+// replay buffer. A hash decides, so that an episode never moves between the parts.
+inline bool IsHeldOut(uint64_t first, double fraction) {
+  return SplitMix64(first, 0).Uniform() < fraction;
 }
 
 }  // namespace genesis

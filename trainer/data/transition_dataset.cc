@@ -2,118 +2,21 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "trainer/data/column_statistics.h"
 #include "trainer/data/holdout.h"
+#include "trainer/data/transition_fields.h"
 
 namespace genesis {
 namespace {
 
 // Rows are read in pieces of about this size.
 constexpr int64_t kReadBytes = 1 << 20;
-constexpr size_t kNamedColumns = 8;
 
 absl::Status UnusableRows(const std::string& file, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat(file, ": ", what));
 }
-
-std::vector<Field> TransitionFields(int64_t observation, int64_t action, int64_t steps) {
-  std::vector<Field> fields = {{.name = "observation", .shape = {observation}},
-                               {.name = "action", .shape = {action}},
-                               {.name = "change", .shape = {observation}},
-                               {.name = "reward", .shape = {1}},
-                               {.name = "done", .shape = {1}}};
-  if (steps == 1) return fields;
-  for (Field& field : fields) field.shape.insert(field.shape.begin(), steps);
-  return fields;
-}
-
-// Returns "observation[2], reward", or "" for none.
-std::string Listed(std::vector<std::string> names) {
-  const size_t named = std::min(names.size(), kNamedColumns);
-  const size_t left = names.size() - named;
-  names.resize(named);
-  return absl::StrCat(absl::StrJoin(names, ", "),
-                      left > 0 ? absl::StrCat(" and ", left, " more") : "");
-}
-
-std::string ColumnName(const char* field, int64_t column, const ColumnStatistics& columns) {
-  return columns.mean.size() == 1 ? field : absl::StrCat(field, "[", column, "]");
-}
-
-// Returns, for the log, the columns of the training part that do not vary; usually "".
-std::string ConstantColumns(const std::map<std::string, ColumnStatistics>& statistics) {
-  std::vector<std::string> constant;
-  for (const char* field : {"observation", "action", "reward"}) {
-    const ColumnStatistics& columns = statistics.at(field);
-    for (const int64_t column : columns.constant) {
-      constant.push_back(ColumnName(field, column, columns));
-    }
-  }
-  // A column that never changes predicts itself, so it looks learned immediately.
-  std::vector<std::string> unchanging;
-  const ColumnStatistics& observations = statistics.at("observation");
-  for (const int64_t column : statistics.at("change").constant) {
-    if (!std::binary_search(observations.constant.begin(), observations.constant.end(), column)) {
-      unchanging.push_back(ColumnName("observation", column, observations));
-    }
-  }
-  std::string text;
-  if (!constant.empty()) {
-    absl::StrAppend(&text, "; constant and not normalised: ", Listed(std::move(constant)));
-  }
-  if (!unchanging.empty()) {
-    absl::StrAppend(&text, "; change is constant up to rounding of float32: ",
-                    Listed(std::move(unchanging)), " (a large offset hides changes: subtract it)");
-  }
-  return text;
-}
-
-// Sums over every row of the training part.
-class TransitionStatistics {
- public:
-  TransitionStatistics(int64_t observation, int64_t action)
-      : observation_size_(observation),
-        action_size_(action),
-        observation_(observation),
-        action_(action),
-        change_(observation),
-        next_observation_(observation),
-        reward_(1),
-        difference_(static_cast<size_t>(observation)) {}
-
-  void AddToMean(const float* row) { Add<&StatisticsBuilder::AddToMean>(row); }
-  void AddToDeviation(const float* row) { Add<&StatisticsBuilder::AddToDeviation>(row); }
-
-  std::map<std::string, ColumnStatistics> Finish() const {
-    return {{"observation", observation_.Finish()},
-            {"action", action_.Finish()},
-            {"change", change_.FinishDifferences(observation_)},
-            {"next_observation", next_observation_.Finish()},
-            {"reward", reward_.Finish()}};
-  }
-
- private:
-  template <auto kAdd>
-  void Add(const float* row) {
-    const float* const action = row + observation_size_;
-    const float* const next = action + action_size_;
-    for (size_t i = 0; i < difference_.size(); ++i) difference_[i] = next[i] - row[i];
-    (observation_.*kAdd)(row);
-    (action_.*kAdd)(action);
-    (change_.*kAdd)(difference_.data());
-    (next_observation_.*kAdd)(next);
-    (reward_.*kAdd)(next + observation_size_);
-  }
-
-  const int64_t observation_size_, action_size_;
-  StatisticsBuilder observation_, action_, change_, next_observation_, reward_;
-  std::vector<float> difference_;
-};
 
 }  // namespace
 
@@ -287,11 +190,6 @@ absl::Status TransitionDataset::Gather(absl::Span<const int64_t> examples,
                                        absl::Span<std::byte* const> out) const {
   const int64_t steps = options_.rollout_steps;
   std::vector<float> read(table_.empty() ? static_cast<size_t>(steps * width_) : 0);
-  std::vector<float> change(static_cast<size_t>(observation_size_));
-  const auto put = [](std::byte* to, int64_t index, const float* from, int64_t columns) {
-    const size_t bytes = static_cast<size_t>(columns) * sizeof(float);
-    std::memcpy(to + static_cast<size_t>(index) * bytes, from, bytes);
-  };
   for (size_t i = 0; i < examples.size(); ++i) {
     const int64_t first = FirstRow(examples[i]);
     const float* rows = table_.data() + first * width_;
@@ -300,16 +198,8 @@ absl::Status TransitionDataset::Gather(absl::Span<const int64_t> examples,
       rows = read.data();
     }
     for (int64_t step = 0; step < steps; ++step) {
-      const float* const row = rows + step * width_;
-      const float* const action = row + observation_size_;
-      const float* const next = action + action_size_;
-      const int64_t place = static_cast<int64_t>(i) * steps + step;
-      for (size_t c = 0; c < change.size(); ++c) change[c] = next[c] - row[c];
-      put(out[0], place, row, observation_size_);
-      put(out[1], place, action, action_size_);
-      put(out[2], place, change.data(), observation_size_);
-      put(out[3], place, next + observation_size_, 1);
-      put(out[4], place, next + observation_size_ + 1, 1);
+      PutTransition(rows + step * width_, observation_size_, action_size_,
+                    static_cast<int64_t>(i) * steps + step, out);
     }
   }
   return absl::OkStatus();

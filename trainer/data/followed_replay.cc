@@ -1,0 +1,208 @@
+#include "trainer/data/followed_replay.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "trainer/data/holdout.h"
+#include "trainer/data/replay_transitions.h"
+#include "trainer/data/transition_fields.h"
+#include "trainer/formats/element_value.h"
+
+namespace genesis {
+namespace {
+
+// Rows are read in pieces of about this size.
+constexpr uint64_t kReadBytes = 1 << 20;
+
+}  // namespace
+
+FollowedReplay::FollowedReplay(const training::v1::JobSpec& spec)
+    : name_(ReplayName(spec.dataset().replay().path())),
+      holdout_fraction_(spec.dataset().replay().holdout_fraction()),
+      steps_(std::max(1, spec.model().world_model().rollout_steps())),
+      newest_transitions_(spec.dataset().replay().newest_transitions()) {}
+
+absl::StatusOr<std::unique_ptr<FollowedReplay>> FollowedReplay::Open(
+    const training::v1::JobSpec& spec) {
+  std::unique_ptr<FollowedReplay> dataset(new FollowedReplay(spec));
+  absl::StatusOr<ReplaySnapshot> snapshot = ReplaySnapshot::Open(
+      spec.dataset().replay().path(), [&dataset](uint64_t number, const ReplayRowEnd& end) {
+        dataset->new_rows_.push_back({.number = number, .ends_episode = end.flags != 0});
+      });
+  if (!snapshot.ok()) return snapshot.status();
+  dataset->layout_ = snapshot->layout();
+  dataset->range_ = {.first = snapshot->first(), .next = snapshot->first()};
+  dataset->skipping_ = snapshot->first() > 0;
+  dataset->fields_ = TransitionFields(dataset->layout_.observation_size,
+                                      dataset->layout_.action_size, dataset->steps_);
+  dataset->snapshot_ = std::make_unique<ReplaySnapshot>(*std::move(snapshot));
+  return dataset;
+}
+
+absl::StatusOr<ReplayRange> FollowedReplay::Look() {
+  const absl::MutexLock lock(&mutex_);
+  absl::Status status = snapshot_->ReadNew([this](uint64_t number, const ReplayRowEnd& end) {
+    new_rows_.push_back({.number = number, .ends_episode = end.flags != 0});
+  });
+  if (!status.ok()) return status;
+  return ReplayRange{.first = std::max(range_.first, snapshot_->FirstInFolder()),
+                     .next = snapshot_->next()};
+}
+
+void FollowedReplay::Take(const ReplayRange& range) {
+  while (!new_rows_.empty() && new_rows_.front().number < range.next) {
+    AddRow(new_rows_.front());
+    range_.next = new_rows_.front().number + 1;
+    new_rows_.pop_front();
+  }
+  if (range_.next < range.next) BeginGap(range.next);
+  if (range.first > range_.first) {
+    range_.first = range.first;
+    if (open_part_ != nullptr && open_part_->episodes.back().first <= range.first) {
+      open_part_ = nullptr;
+      skipping_ = true;
+    }
+    Evict(training_);
+    Evict(held_out_);
+    const absl::MutexLock lock(&mutex_);
+    snapshot_->Forget(range.first);
+  }
+  LimitAge();
+}
+
+// Notes that transitions up to `next` were evicted before they could be read.
+void FollowedReplay::BeginGap(uint64_t next) {
+  range_.next = next;
+  open_part_ = nullptr;
+  skipping_ = true;
+}
+
+void FollowedReplay::AddRow(const NewRow& row) {
+  if (row.number != range_.next) BeginGap(row.number);
+  if (!skipping_) {
+    if (open_part_ == nullptr) {
+      open_part_ = IsHeldOut(row.number, holdout_fraction_) ? &held_out_ : &training_;
+      open_part_->episodes.push_back(
+          {.first = row.number, .next = row.number, .first_window = open_part_->end});
+    }
+    Episode& episode = open_part_->episodes.back();
+    episode.next = row.number + 1;
+    if (episode.next - episode.first >= static_cast<uint64_t>(steps_)) ++open_part_->end;
+  }
+  if (!row.ends_episode) return;
+  open_part_ = nullptr;
+  skipping_ = false;
+}
+
+void FollowedReplay::Evict(Part& part) const {
+  while (!part.episodes.empty() && part.episodes.front().first <= range_.first) {
+    part.episodes.pop_front();
+  }
+  part.begin = part.episodes.empty() ? part.end : part.episodes.front().first_window;
+}
+
+void FollowedReplay::LimitAge() {
+  const auto newest = static_cast<uint64_t>(newest_transitions_);
+  if (newest == 0 || range_.next <= newest) return;
+  const uint64_t oldest = range_.next - newest;
+  const auto episode =
+      std::partition_point(training_.episodes.begin(), training_.episodes.end(),
+                           [oldest](const Episode& each) { return each.next <= oldest; });
+  if (episode == training_.episodes.end()) {
+    training_.begin = training_.end;
+    return;
+  }
+  const uint64_t skipped = oldest - std::min(oldest, episode->first);
+  const int64_t first = episode->first_window + static_cast<int64_t>(skipped);
+  const auto after = std::next(episode);
+  const int64_t last = after == training_.episodes.end() ? training_.end : after->first_window;
+  training_.begin = std::max(training_.begin, std::min(first, last));
+}
+
+uint64_t FollowedReplay::Part::FirstRow(int64_t example) const {
+  const int64_t window = begin + example;
+  auto episode = std::upper_bound(
+      episodes.begin(), episodes.end(), window,
+      [](int64_t number, const Episode& each) { return number < each.first_window; });
+  --episode;
+  return episode->first + static_cast<uint64_t>(window - episode->first_window);
+}
+
+absl::Status FollowedReplay::Gather(absl::Span<const int64_t> examples,
+                                    absl::Span<std::byte* const> out) const {
+  const int64_t width = 2 * layout_.observation_size + layout_.action_size + 2;
+  std::vector<float> rows(static_cast<size_t>(steps_ * width));
+  const absl::ReaderMutexLock lock(&mutex_);
+  for (size_t i = 0; i < examples.size(); ++i) {
+    const int64_t trained = training_.size();
+    const uint64_t first = examples[i] < trained ? training_.FirstRow(examples[i])
+                                                 : held_out_.FirstRow(examples[i] - trained);
+    absl::Status status = ReadReplayRows(*snapshot_, first, steps_, rows.data());
+    for (int64_t step = 0; status.ok() && step < steps_; ++step) {
+      const float* const row = rows.data() + step * width;
+      status = CheckChanges(row, first + static_cast<uint64_t>(step));
+      PutTransition(row, layout_.observation_size, layout_.action_size,
+                    static_cast<int64_t>(i) * steps_ + step, out);
+    }
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+// The writer has checked the values themselves.
+absl::Status FollowedReplay::CheckChanges(const float* row, uint64_t number) const {
+  const float* const next = row + layout_.observation_size + layout_.action_size;
+  for (int64_t i = 0; i < layout_.observation_size; ++i) {
+    if (std::isfinite(next[i] - row[i])) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(name_, ": transition ", number, ": observation[", i, "] is ",
+                     NumberText(row[i]), " and next_observation[", i, "] is ", NumberText(next[i]),
+                     "; their difference must be a finite float32; scale the observations down"));
+  }
+  return absl::OkStatus();
+}
+
+template <typename Visit>
+absl::Status FollowedReplay::VisitTrainingRows(const Visit& visit) const {
+  const int64_t width = 2 * layout_.observation_size + layout_.action_size + 2;
+  const uint64_t piece = std::max<uint64_t>(1, kReadBytes / layout_.row_bytes());
+  std::vector<float> rows;
+  const absl::ReaderMutexLock lock(&mutex_);
+  for (const Episode& episode : training_.episodes) {
+    for (uint64_t first = episode.first; first < episode.next; first += piece) {
+      const auto count = static_cast<int64_t>(std::min(piece, episode.next - first));
+      rows.resize(static_cast<size_t>(count * width));
+      absl::Status status = ReadReplayRows(*snapshot_, first, count, rows.data());
+      for (int64_t i = 0; status.ok() && i < count; ++i) {
+        const float* const row = rows.data() + i * width;
+        status = CheckChanges(row, first + static_cast<uint64_t>(i));
+        visit(row);
+      }
+      if (!status.ok()) return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FollowedReplay::FixStatistics() {
+  TransitionStatistics statistics(layout_.observation_size, layout_.action_size);
+  absl::Status status =
+      VisitTrainingRows([&statistics](const float* row) { statistics.AddToMean(row); });
+  if (!status.ok()) return status;
+  status = VisitTrainingRows([&statistics](const float* row) { statistics.AddToDeviation(row); });
+  if (status.ok()) statistics_ = statistics.Finish();
+  return status;
+}
+
+std::string FollowedReplay::Describe() const {
+  const std::string unit =
+      steps_ == 1 ? " transitions of " : absl::StrCat(" windows of ", steps_, " steps of ");
+  return absl::StrCat(training_.size(), unit, training_.episodes.size(), " episodes to train on, ",
+                      held_out_.size(), " of ", held_out_.episodes.size(),
+                      " held out; transitions ", range_.first, " to ",
+                      std::max(range_.next, range_.first + 1) - 1, ", and those that arrive",
+                      statistics_.empty() ? "" : ConstantColumns(statistics_));
+}
+
+}  // namespace genesis

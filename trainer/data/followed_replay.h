@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "replay/replay_snapshot.h"
+#include "trainer/data/dataset.h"
+
+namespace genesis {
+
+// Transitions of a replay buffer, by their numbers: [first, next).
+struct ReplayRange {
+  uint64_t first = 0;
+  uint64_t next = 0;
+  bool operator==(const ReplayRange&) const = default;
+};
+
+// The examples of a replay buffer that changes while a job trains on it (dataset.replay.follow).
+// They change only in Take and are a pure function of the buffer's transitions and the range. An
+// episode grows as its transitions arrive; a hash of the number of its first one decides whether it
+// is held out (holdout.h). The oldest episode after an eviction is left out because its beginning
+// may be gone. Rows are read from the files, which stay open while an example needs them.
+//
+// Owner: the run. Threads: Look and the methods of Dataset may run at once; Take and FixStatistics
+// exclude all others. Failure: as Dataset.
+class FollowedReplay final : public Dataset {
+ public:
+  // Opens the buffer of spec.dataset().replay(), without examples.
+  static absl::StatusOr<std::unique_ptr<FollowedReplay>> Open(const training::v1::JobSpec& spec);
+
+  // Reads what was appended and returns the transitions that are in the folder.
+  absl::StatusOr<ReplayRange> Look();
+  // Makes the examples those of the range. Requires that Look has returned range.next or more.
+  void Take(const ReplayRange& range);
+  const ReplayRange& range() const { return range_; }
+  // Computes the statistics from the training part, which they keep. Call once, before a model is
+  // built. Requires training_size() >= 1.
+  absl::Status FixStatistics();
+
+  const std::vector<Field>& fields() const override { return fields_; }
+  int64_t size() const override { return training_.size() + held_out_.size(); }
+  int64_t training_size() const override { return training_.size(); }
+  absl::Status Gather(absl::Span<const int64_t> examples,
+                      absl::Span<std::byte* const> out) const override;
+  const std::map<std::string, ColumnStatistics>& statistics() const override { return statistics_; }
+  const std::vector<float>& priorities() const override { return no_priorities_; }
+  std::string Describe() const override;
+
+ private:
+  struct Episode {
+    uint64_t first = 0;
+    uint64_t next = 0;
+    int64_t first_window = 0;  // Counted over all episodes that the part has ever had.
+  };
+  // The training part or the held-out part: the windows of its episodes, oldest first.
+  struct Part {
+    std::deque<Episode> episodes;
+    int64_t begin = 0;  // The oldest window that is an example.
+    int64_t end = 0;
+
+    int64_t size() const { return end - begin; }
+    // Returns the number of the first transition of an example.
+    uint64_t FirstRow(int64_t example) const;
+  };
+  struct NewRow {
+    uint64_t number = 0;
+    bool ends_episode = false;
+  };
+
+  explicit FollowedReplay(const training::v1::JobSpec& spec);
+
+  void BeginGap(uint64_t next);
+  void AddRow(const NewRow& row);
+  void Evict(Part& part) const;
+  void LimitAge();
+  template <typename Visit>
+  absl::Status VisitTrainingRows(const Visit& visit) const;
+  absl::Status CheckChanges(const float* row, uint64_t number) const;
+
+  const std::string name_;
+  const double holdout_fraction_;
+  const int64_t steps_;
+  const int64_t newest_transitions_;
+  mutable absl::Mutex mutex_;
+  std::unique_ptr<ReplaySnapshot> snapshot_ ABSL_PT_GUARDED_BY(mutex_);
+  ReplayLayout layout_;
+  std::deque<NewRow> new_rows_;  // Read but not taken.
+  ReplayRange range_;
+  Part training_, held_out_;
+  Part* open_part_ = nullptr;  // The part of the episode that is not finished.
+  bool skipping_ = false;      // Leave out rows up to the end of their episode.
+  std::vector<Field> fields_;
+  std::map<std::string, ColumnStatistics> statistics_;
+  const std::vector<float> no_priorities_;
+};
+
+}  // namespace genesis
