@@ -79,6 +79,7 @@ std::string JobDetails(const Job& job) {
     pairs.emplace_back("place in queue", absl::StrCat(job.queue_position()));
   }
   if (!job.queue_reason().empty()) pairs.emplace_back("waits", Printable(job.queue_reason()));
+  if (!job.waiting_reason().empty()) pairs.emplace_back("waits", Printable(job.waiting_reason()));
   AddPrecision(job, pairs);
   pairs.emplace_back("model", DescribeModel(job.spec()));
   pairs.emplace_back("dataset", Printable(DescribeDataset(job.spec())));

@@ -383,6 +383,7 @@ void JobAttempts::End(const std::string& job_id, JobState state, const std::stri
 void JobAttempts::LeaveWorker(const std::string& job_id) {
   Job* job = context_.table.Edit(job_id);
   job->clear_worker();
+  job->clear_waiting_reason();
   context_.table.Announce(
       [this, job_id, status = NoCheckpoint(*job)] { context_.checkpoints.Refuse(job_id, status); });
   if (!context_.dispatcher.OnLeftWorker(*job)) return;

@@ -163,6 +163,9 @@ void WorkerReports::Dispatch(const AttachRequest& event) {
       return attempts_.OnFinished(job, /*rank=*/0, event.finished());
     case AttachRequest::kLogLine:
       return OnLogLine(job.id(), event.log_line().text());
+    case AttachRequest::kWaitingForData:
+      context_.table.EditVolatile(job.id())->set_waiting_reason(event.waiting_for_data().reason());
+      return;
     case AttachRequest::kStoreRequest:
     case AttachRequest::kSectionEntered:
     case AttachRequest::kHello:
@@ -215,6 +218,7 @@ void WorkerReports::OnSteps(const Job& job, const training::v1::Steps& steps) {
   Job* running = first ? context_.table.Edit(job.id()) : context_.table.EditVolatile(job.id());
   if (first) *running->mutable_first_step_time() = ToTimestamp(context_.clock.Now());
   *running->mutable_progress() = steps.progress();
+  running->clear_waiting_reason();
   NoteRank(steps, /*rank=*/0, *running);
   if (milestone) NoteHistory(*running);
   context_.table.Count([this, id = job.id(), steps, mode] {

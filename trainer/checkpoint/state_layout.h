@@ -14,9 +14,14 @@ namespace genesis {
 inline constexpr int64_t kCheckpointFormat = 2;
 
 // Counters of `Progress` that a checkpoint holds, under their names in the message.
-inline constexpr const char* kProgressCounters[] = {
-    "step",          "samples", "skipped_steps", "overflow_steps", "reduced_precision_steps",
-    "scale_backoffs"};
+inline constexpr const char* kProgressCounters[] = {"step",
+                                                    "samples",
+                                                    "skipped_steps",
+                                                    "overflow_steps",
+                                                    "reduced_precision_steps",
+                                                    "scale_backoffs",
+                                                    "first_transition",
+                                                    "next_transition"};
 
 Value ToTree(const TrainingState& state);
 

@@ -105,8 +105,11 @@ Value ScalerBesides(const TrainingState& state) {
 void AddPosition(const RunPosition& position, ValueDict& dict) {
   const training::v1::Progress& progress = position.progress;
   for (const char* const counter : kProgressCounters) {
-    dict.Add(counter, progress.GetReflection()->GetInt64(
-                          progress, progress.GetDescriptor()->FindFieldByName(counter)));
+    const google::protobuf::FieldDescriptor* const field =
+        progress.GetDescriptor()->FindFieldByName(counter);
+    const google::protobuf::Reflection& fields = *progress.GetReflection();
+    if (field->has_presence() && !fields.HasField(progress, field)) continue;
+    dict.Add(counter, fields.GetInt64(progress, field));
   }
   dict.Add("applied_steps", position.applied_steps);
   dict.Add("seconds", progress.seconds());

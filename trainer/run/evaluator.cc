@@ -19,6 +19,8 @@ constexpr int64_t kPart = 1024;
 constexpr char kNothingCounts[] =
     "no held-out example counts in the loss (their labels are ignored, or their weights are 0), so "
     "the held-out loss is not measured; hold out examples that count";
+constexpr char kNothingHeldOut[] =
+    "no held-out episode is left in the replay buffer, so the held-out loss is not measured";
 
 int64_t PartSize(const training::v1::JobSpec& spec) {
   const int64_t batch = spec.training().batch_size();
@@ -113,7 +115,7 @@ void Evaluator::Measure(int64_t step, RankGroup& ranks) {
   note_ = ranks.FromFirst(note_);
   state_.newest_step = step;
   state_.newest.reset();
-  if (note_ == kNothingCounts) return;
+  if (note_ == kNothingCounts || note_ == kNothingHeldOut) return;
   if (evaluation.loss() < state_.best_loss - spec_.evaluation().min_improvement()) {
     state_.best_loss = evaluation.loss();
     state_.best_step = step;
@@ -126,6 +128,10 @@ void Evaluator::Measure(int64_t step, RankGroup& ranks) {
 }
 
 training::v1::Evaluation Evaluator::Figures(int64_t step) {
+  if (dataset_.size() == dataset_.training_size()) {
+    note_ = kNothingHeldOut;
+    return {};
+  }
   const torch::NoGradGuard no_grad;
   const TrainingSession::Fp32Weights fp32(session_);
   const int64_t part = PartSize(spec_);

@@ -1,7 +1,9 @@
 #include "trainer/run/run_agreement.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "trainer/runtime/run_failure.h"
@@ -19,7 +21,7 @@ void RunAgreement::Begin(int64_t step) const {
                    "hosts see")};
 }
 
-void RunAgreement::Tell(bool time_is_up, double seconds) {
+void RunAgreement::Tell(bool time_is_up, double seconds, bool news) {
   if (ranks_.alone()) return;
   const std::optional<std::string> fp32 = control_.TakeFp32Request();
   if (fp32) fp32_reason_ = *fp32;
@@ -27,9 +29,29 @@ void RunAgreement::Tell(bool time_is_up, double seconds) {
                    .checkpoint = control_.TakeCheckpointRequest(),
                    .time_is_up = time_is_up,
                    .fp32 = fp32.has_value(),
+                   .news = news,
                    .seconds = seconds});
   agreed_checkpoint_ = true;
   agreed_fp32_ = true;
+}
+
+void RunAgreement::Exchange(bool time_is_up) {
+  if (ranks_.alone()) return;
+  Tell(time_is_up, /*seconds=*/0, /*news=*/true);
+  const ControlFlags& own = ranks_.own_flags();
+  const std::string flags =
+      absl::StrCat(int{own.stop}, int{own.checkpoint}, int{own.time_is_up}, int{own.fp32});
+  const std::vector<std::string> all = ranks_.FromAll(flags);
+  const auto any = [&all](size_t flag) {
+    return std::any_of(all.begin(), all.end(),
+                       [flag](const std::string& each) { return each[flag] == '1'; });
+  };
+  ranks_.Agree({.stop = any(0),
+                .checkpoint = any(1),
+                .time_is_up = any(2),
+                .fp32 = any(3),
+                .news = true,
+                .seconds = ranks_.agreed().seconds});
 }
 
 std::optional<std::string> RunAgreement::TakeFp32Request() {

@@ -20,14 +20,18 @@ class RunAgreement {
 
   // Throws RunFailure if this rank resumes from another step than rank 0.
   void Begin(int64_t step) const;
-  // Sends this rank's flags. Call before each step; `seconds` is the time of the previous step.
-  void Tell(bool time_is_up, double seconds);
+  // Sends this rank's flags. Call before each step; `seconds` is the time of the previous step,
+  // `news` is set if rank 0 has news of the data that the job follows.
+  void Tell(bool time_is_up, double seconds, bool news);
+  // Exchanges the flags without a step. Call while the ranks wait for data.
+  void Exchange(bool time_is_up);
 
   bool stop() const { return ranks_.alone() ? control_.stop_requested() : ranks_.agreed().stop; }
   // Returns true once for each request.
   bool TakeCheckpoint();
   // Returns the reason to continue in FP32, once for each request.
   std::optional<std::string> TakeFp32Request();
+  bool news() const { return ranks_.agreed().news; }
   bool TimeIsUp(bool own) const { return ranks_.alone() ? own : ranks_.agreed().time_is_up; }
   double StepSeconds(double own) const { return ranks_.alone() ? own : ranks_.agreed().seconds; }
 

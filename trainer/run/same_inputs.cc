@@ -66,8 +66,11 @@ struct Input {
   training::v1::FailureCause cause;
 };
 
-void RequireSameInputs(RankGroup& ranks, const training::v1::JobSpec& spec,
-                       const Dataset& dataset) {
+}  // namespace
+
+void RequireSameInputs(const training::v1::JobSpec& spec, const Dataset& dataset,
+                       RankGroup& ranks) {
+  if (ranks.alone()) return;
   const auto data = spec.dataset().has_replay() ? training::v1::FAILURE_CAUSE_WORKER_EXIT
                                                 : training::v1::FAILURE_CAUSE_DATA;
   const std::vector<Input> inputs = {
@@ -94,12 +97,10 @@ void RequireSameInputs(RankGroup& ranks, const training::v1::JobSpec& spec,
   }
 }
 
-}  // namespace
-
 std::unique_ptr<Dataset> OpenSameData(const training::v1::JobSpec& spec, RankGroup& ranks) {
   absl::StatusOr<std::unique_ptr<Dataset>> dataset = OpenDataset(spec);
   Require(dataset.status(), training::v1::FAILURE_CAUSE_DATA);
-  if (!ranks.alone()) RequireSameInputs(ranks, spec, **dataset);
+  RequireSameInputs(spec, **dataset, ranks);
   return *std::move(dataset);
 }
 

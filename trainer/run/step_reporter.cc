@@ -35,6 +35,11 @@ void StepReporter::Add(StepRecord record, double next_loss_scale, double baselin
   if (record.speed) progress_.set_speed_ratio(*record.speed);
   progress_.set_samples(progress_.samples() + options_.samples_per_step);
   samples_since_start_ += options_.samples_per_step;
+  const int64_t seen = progress_.next_transition() - progress_.first_transition();
+  if (seen > 0) {
+    progress_.set_samples_per_insert(static_cast<double>(progress_.samples()) /
+                                     static_cast<double>(seen));
+  }
   record.samples = progress_.samples();
   record.step_seconds = seconds;
   record.training_seconds = seconds_before_ + std::chrono::duration<double>(now - start_).count();
@@ -65,6 +70,11 @@ void StepReporter::Add(StepRecord record, double next_loss_scale, double baselin
     pending_.set_new_scale_backoffs(pending_.new_scale_backoffs() + 1);
   }
   if (!last_report_ || now - *last_report_ >= kInterval) Flush();
+}
+
+void StepReporter::NoteTransitions(uint64_t first, uint64_t next) {
+  progress_.set_first_transition(static_cast<int64_t>(first));
+  progress_.set_next_transition(static_cast<int64_t>(next));
 }
 
 void StepReporter::Rewind(training::v1::Progress progress) {

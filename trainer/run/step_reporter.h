@@ -36,6 +36,8 @@ class StepReporter {
   // Fills in `record.samples`. `next_loss_scale` is the scale after the step, `baseline_loss` is
   // Watchdog::baseline_loss, 0 if unknown.
   void Add(StepRecord record, double next_loss_scale, double baseline_loss, double seconds);
+  // Sets the transitions that a job with dataset.replay.follow has seen: [first, next).
+  void NoteTransitions(uint64_t first, uint64_t next);
   // Returns the run to an earlier step, at which its progress was `progress`. The time spent since
   // then still counts.
   void Rewind(training::v1::Progress progress);

@@ -11,18 +11,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/program_dir.h"
-#include "base/text/enum_names.h"
 #include "config/precision/precision.h"
 #include "trainer/cuda/cuda_plugin.h"
 #include "trainer/data/dataset.h"
 #include "trainer/distributed/rank_group.h"
-#include "trainer/guard/calibration.h"
 #include "trainer/guard/precision_guard.h"
-#include "trainer/guard/precision_report.h"
 #include "trainer/models/exported/batch_size.h"
 #include "trainer/run/evaluator.h"
+#include "trainer/run/following.h"
 #include "trainer/run/job_files.h"
 #include "trainer/run/log_lines.h"
+#include "trainer/run/precision_choice.h"
 #include "trainer/run/run_agreement.h"
 #include "trainer/run/run_checkpoints.h"
 #include "trainer/run/same_inputs.h"
@@ -63,14 +62,16 @@ class Run {
         trace_(start, device.cuda(), observer) {}
 
   Finished Execute() {
+    if (!OpenData()) return StoppedWaiting();
     Prepare();
     const std::optional<TrainingState> resumed = checkpoints_.Resume(
         [this](const TrainingState& state) { return session_->PutState(state, InitialMode()); });
     if (resumed) TakePosition(*resumed);
+    if (following_) following_->Resume(progress_);
     agreement_.Begin(step_);
     session_->FollowFirstRank();
-    ChoosePrecision(resumed ? &*resumed : nullptr);
-    StartReports();
+    StartReports(ChoosePrecision(start_, device_, resumed ? &*resumed : nullptr, *session_, *guard_,
+                                 ranks_, observer_));
     const bool completed = MakeSteps();
     return completed ? Complete() : Stop();
   }
@@ -86,8 +87,21 @@ class Run {
  private:
   // Preparation.
 
+  // Returns false if a stop was requested while there was too little data.
+  bool OpenData() {
+    if (!start_.spec().dataset().replay().follow()) {
+      dataset_ = OpenSameData(start_.spec(), ranks_);
+      return true;
+    }
+    std::unique_ptr<FollowedReplay> data = OpenFollowed(start_.spec());
+    following_.emplace(start_.spec(), *data, control_, observer_, ranks_);
+    dataset_ = std::move(data);
+    if (!following_->AwaitEnough()) return false;
+    RequireSameInputs(start_.spec(), *dataset_, ranks_);
+    return true;
+  }
+
   void Prepare() {
-    dataset_ = OpenSameData(start_.spec(), ranks_);
     const int64_t batch = start_.spec().training().batch_size();
     const int64_t most = dataset_->training_size() / ranks_.size();
     if (batch > most) {
@@ -136,56 +150,11 @@ class Run {
     evaluator_->LoadState(state.evaluation);
   }
 
-  // Without a baseline, the watchdog gets FP32's times and first loss only from a calibration.
-  bool NeedsCalibration() const {
-    return IsReducedPrecision(effective_.mode()) && !guard_->has_baseline();
-  }
-
-  // Chooses the mode: as the daemon requires, as AUTO measures, or as the state had it.
-  void ChoosePrecision(const TrainingState* resumed) {
-    effective_ = start_.precision();
-    const bool automatic = effective_.mode() == training::v1::PRECISION_MODE_AUTO;
-    std::optional<Calibration> calibration;
-    if (resumed == nullptr && (automatic || NeedsCalibration())) {
-      calibration =
-          Calibrate(*session_, automatic ? AllowedModes(start_) : std::vector<PrecisionMode>(),
-                    start_.spec().precision().calibration_steps());
-      TakeFromFirst(ranks_, *calibration);
-      if (!guard_->has_baseline()) guard_->SetCalibration(calibration->fp32);
-    }
-    if (calibration && automatic) {
-      effective_.set_mode(calibration->chosen);
-      effective_.set_reason(
-          absl::StrCat(ShortEnumName(calibration->chosen), ": ", calibration->reason));
-    } else if (automatic) {
-      effective_.set_mode(resumed->position.progress.mode());
-      effective_.set_reason(absl::StrCat(ShortEnumName(resumed->position.progress.mode()),
-                                         ": chosen when the job began"));
-    }
-    guard_->Begin(effective_.mode(), resumed);
-    if (guard_->mode() != effective_.mode()) {
-      effective_.set_reason(absl::StrCat(ShortEnumName(guard_->mode()), ": the job fell back from ",
-                                         ShortEnumName(effective_.mode()), " before"));
-      effective_.set_mode(guard_->mode());
-    }
-    effective_.set_execution(session_->execution());
-    *effective_.mutable_report() = ReportPrecision(*session_, device_);
-    if (calibration && automatic) {
-      effective_.mutable_report()->mutable_calibration()->Assign(calibration->results.begin(),
-                                                                 calibration->results.end());
-    }
-    observer_.OnLog("precision: " + effective_.reason());
-    observer_.OnLog("step: " + effective_.execution());
-    if (!ranks_.alone()) observer_.OnLog("gradients: " + session_->exchange());
-  }
-
-  void StartReports() {
+  void StartReports(const training::v1::EffectivePrecision& precision) {
     progress_.set_total_steps(session_->total_steps());
     progress_.set_loss_scale(1);
-    const training::v1::TrainingSpec& training = start_.spec().training();
     StepReporter::Options options;
-    options.samples_per_step =
-        int64_t{ranks_.size()} * training.batch_size() * training.gradient_accumulation_steps();
+    options.samples_per_step = ExamplesOfStep();
     if (session_->device().is_cuda()) {
       options.device_memory = [device = session_->device()] { return ReadDeviceMemory(device); };
     }
@@ -193,13 +162,18 @@ class Run {
     training::v1::Started started;
     started.set_total_steps(session_->total_steps());
     started.set_resumed_step(step_);
-    *started.mutable_precision() = effective_;
+    *started.mutable_precision() = precision;
     observer_.OnStarted(started);
     reporter_.emplace(observer_, progress_, options);
     all_fp32_ = step_ == 0;
   }
 
   // Running steps.
+
+  int64_t ExamplesOfStep() const {
+    const training::v1::TrainingSpec& training = start_.spec().training();
+    return int64_t{ranks_.size()} * training.batch_size() * training.gradient_accumulation_steps();
+  }
 
   // Returns true if the job is complete, false if a stop was requested.
   bool MakeSteps() {
@@ -215,6 +189,7 @@ class Run {
       if (step_ >= session_->total_steps() || EndsEarly()) return true;
       if (stop) return false;
       if (const auto reason = agreement_.TakeFp32Request()) LeaveReducedPrecision(*reason);
+      if (following_ && !MayStep()) continue;
       if (guard_->WantsGoodState(step_)) KeepGoodState();
       if (rewound_) continue;
       MakeStep(first);
@@ -233,6 +208,15 @@ class Run {
     }
   }
 
+  // Takes what was appended to the followed buffer. Returns false if the step has to wait.
+  bool MayStep() {
+    const bool may = following_->MayStep(session_->source(), ExamplesOfStep(), agreement_.news(),
+                                         [this] { AbsorbAll(); });
+    reporter_->NoteTransitions(following_->seen().first, following_->seen().next);
+    if (!may) agreement_.Exchange(TimeIsUp());
+    return may && !rewound_;
+  }
+
   bool TimeIsUp() const {
     const double limit = start_.spec().training().time_limit_seconds();
     return limit > 0 && reporter_->seconds() >= limit;
@@ -242,7 +226,8 @@ class Run {
     const auto begin = std::chrono::steady_clock::now();
     const double processor_begin = ProcessorSeconds();
     if (idle_threads_) idle_threads_->Adapt(begin);
-    agreement_.Tell(TimeIsUp(), step_seconds_);
+    agreement_.Tell(TimeIsUp(), step_seconds_,
+                    following_ && following_->NewsDue(session_->source(), ExamplesOfStep()));
     trace_.Begin(++step_);
     session_->step().Run(step_);
     trace_.End(step_);
@@ -406,6 +391,7 @@ class Run {
     } else if (evaluator_->Has(step_)) {
       early_end_ = evaluator_->StopReason();
     }
+    if (early_end_.empty() && following_) early_end_ = following_->end_reason();
     return !early_end_.empty();
   }
 
@@ -421,7 +407,8 @@ class Run {
     finished.set_early_end(early_end_);
     if (const auto error = evaluator_->held_out_error()) *finished.mutable_held_out() = *error;
     *finished.mutable_progress() = reporter_->progress();
-    if (all_fp32_) *finished.mutable_curve() = curve_.curve();
+    // The data of the next job that follows the buffer will be others.
+    if (all_fp32_ && !following_) *finished.mutable_curve() = curve_.curve();
     observer_.OnLog(CompletionLine(start_.job_id(), finished, evaluator_->newest()));
     return finished;
   }
@@ -443,6 +430,13 @@ class Run {
     return finished;
   }
 
+  Finished StoppedWaiting() {
+    observer_.OnLog("stopped before the first step, while it waited for data");
+    Finished finished;
+    finished.set_outcome(Finished::OUTCOME_STOPPED);
+    return finished;
+  }
+
   StartJob start_;
   const training::v1::DeviceInfo& device_;
   RunControl& control_;
@@ -452,13 +446,13 @@ class Run {
   RunCheckpoints checkpoints_;
   StepTrace trace_;
   std::unique_ptr<Dataset> dataset_;
+  std::optional<Following> following_;  // Set if the job follows a replay buffer.
   std::unique_ptr<TrainingSession> session_;
   std::optional<ThreadLimit> threads_;
   std::optional<IdleThreads> idle_threads_;
   std::optional<PrecisionGuard> guard_;
   std::optional<Evaluator> evaluator_;
   std::optional<StepReporter> reporter_;
-  training::v1::EffectivePrecision effective_;
   Progress progress_;  // Progress of earlier attempts.
   int64_t step_ = 0;   // Steps launched, including those with unread metrics.
   double step_seconds_ = 0;

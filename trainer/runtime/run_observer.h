@@ -17,9 +17,9 @@ struct StepRecord {
   double learning_rate = 0;  // Learning rate used by the step.
   bool skipped = false;
   training::v1::PrecisionMode mode = training::v1::PRECISION_MODE_FP32;
-  int64_t samples = 0;                              // Total since the job began.
-  double step_seconds = 0;                          // Duration of the step.
-  double training_seconds = 0;                      // Training time over all attempts.
+  int64_t samples = 0;          // Total since the job began.
+  double step_seconds = 0;      // Duration of the step.
+  double training_seconds = 0;  // Training time over all attempts.
   // Bytes that the CUDA allocator held at the last report; unset on a CPU.
   std::optional<int64_t> memory_bytes = std::nullopt;
   std::optional<double> divergence = std::nullopt;  // Watchdog::divergence.
@@ -39,6 +39,8 @@ class RunObserver {
   virtual void OnEvaluated(const training::v1::Evaluation&) {}
   // Called when the run enters a section other than steps, or returns to steps.
   virtual void OnSection(training::v1::Section) {}
+  // Called every second while the run waits for data, and with "" when it goes on.
+  virtual void OnWaiting(const std::string& /*reason*/) {}
   virtual void OnLog(const std::string& line) = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "trainer/step/batch_source.h"
 
+#include <limits>
 #include <utility>
 
 #include "c10/core/StreamGuard.h"
@@ -31,11 +32,17 @@ BatchSource::BatchSource(const Dataset& dataset, const training::v1::JobSpec& sp
       batch_size_(spec.training().batch_size()),
       share_(share),
       device_(device),
-      batches_per_epoch_(dataset.training_size() / (batch_size_ * share.count)),
-      copies_(StreamOfCopies(device)),
-      sampler_(dataset.training_size(), batch_size_ * share.count, spec.training().seed()) {
+      batches_per_epoch_(spec.dataset().replay().follow()
+                             ? std::numeric_limits<int64_t>::max()
+                             : dataset.training_size() / (batch_size_ * share.count)),
+      copies_(StreamOfCopies(device)) {
   const training::v1::SamplingSpec& sampling = spec.dataset().sampling();
-  if (sampling.kind() == training::v1::SAMPLING_KIND_PRIORITIZED) {
+  if (spec.dataset().replay().follow()) {
+    followed_.emplace(batch_examples(), spec.training().seed(),
+                      sampling.kind() == training::v1::SAMPLING_KIND_NEWEST);
+  } else if (sampling.kind() != training::v1::SAMPLING_KIND_PRIORITIZED) {
+    sampler_.emplace(dataset.training_size(), batch_examples(), spec.training().seed());
+  } else {
     prioritized_.emplace(dataset.priorities(),
                          PrioritizedOptions{.batch_size = batch_size_ * share.count,
                                             .seed = spec.training().seed(),
@@ -48,7 +55,8 @@ BatchSource::BatchSource(const Dataset& dataset, const training::v1::JobSpec& sp
 BatchSource::~BatchSource() { Stop(); }
 
 void BatchSource::Start() {
-  if (prioritized()) return;
+  // Every example may have been evicted.
+  if (prioritized() || dataset_.training_size() == 0) return;
   {
     const absl::MutexLock lock(&mutex_);
     stopping_ = false;
@@ -70,10 +78,10 @@ bool BatchSource::HasRoom() const { return stopping_ || ready_.size() < kAhead; 
 
 void BatchSource::Gather() {
   for (;;) {
-    const auto begin = sampler_.order().begin() + sampler_.offset() + share_.index * batch_size_;
+    const std::vector<int64_t> drawn = Draw();
+    const auto begin = drawn.begin() + share_.index * batch_size_;
     Prepared prepared = Prepare({begin, begin + batch_size_});
-    sampler_.Advance();
-    prepared.after = sampler_.position();
+    prepared.after = followed_ ? followed_->position() : sampler_->position();
     const bool failed = !prepared.status.ok();
     if (!failed) Send(prepared);
     const absl::MutexLock lock(&mutex_);
@@ -82,6 +90,18 @@ void BatchSource::Gather() {
     ready_.push_back(std::move(prepared));
     if (failed) return;
   }
+}
+
+std::vector<int64_t> BatchSource::Draw() {
+  if (followed_) {
+    std::vector<int64_t> drawn = followed_->Draw(dataset_.training_size());
+    followed_->Advance();
+    return drawn;
+  }
+  const auto begin = sampler_->order().begin() + sampler_->offset();
+  std::vector<int64_t> drawn(begin, begin + batch_examples());
+  sampler_->Advance();
+  return drawn;
 }
 
 BatchSource::Prepared BatchSource::Prepare(std::vector<int64_t> examples) const {
@@ -155,12 +175,17 @@ Batch BatchSource::Fetch(std::vector<int64_t> examples) const {
 
 void BatchSource::Seek(const SamplerPosition& position) {
   Stop();
-  if (prioritized()) {
-    prioritized_->Seek(position);
-  } else {
-    sampler_.Seek(position);
-  }
+  if (prioritized_) prioritized_->Seek(position);
+  if (followed_) followed_->Seek(position);
+  if (sampler_) sampler_->Seek(position);
   position_ = position;
+  Start();
+}
+
+void BatchSource::ChangeExamples(const std::function<void()>& change) {
+  Stop();
+  change();
+  followed_->Seek(position_);
   Start();
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
@@ -15,6 +16,7 @@
 #include "c10/core/Event.h"
 #include "trainer/data/batch_sampler.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/followed_sampler.h"
 #include "trainer/data/prioritized_sampler.h"
 #include "trainer/models/base/model.h"
 
@@ -53,10 +55,14 @@ class BatchSource {
   int64_t batch_size() const { return batch_size_; }
   // Number of examples of a drawn batch, which several processes share.
   int64_t batch_examples() const { return batch_size_ * share_.count; }
+  // The maximum of int64_t for a followed replay buffer, which has no epochs.
   int64_t batches_per_epoch() const { return batches_per_epoch_; }
   // The position of the batch that Next returns next.
   const SamplerPosition& position() const { return position_; }
   void Seek(const SamplerPosition& position);
+  // Calls `change`, which changes the examples of a followed replay buffer, while none is gathered.
+  // The batches after position() are of the new examples.
+  void ChangeExamples(const std::function<void()>& change);
 
   bool prioritized() const { return prioritized_.has_value(); }
   // Updates priorities between two batches: examples with greater losses are drawn more often.
@@ -79,6 +85,8 @@ class BatchSource {
   void Start();
   void Stop();
   void Gather();
+  // Returns all shares of the next batch. Moves past it.
+  std::vector<int64_t> Draw();
   bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool HasReady() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !ready_.empty(); }
   Prepared DrawPrioritized();
@@ -100,7 +108,10 @@ class BatchSource {
 
   std::optional<PrioritizedSampler> prioritized_;
   std::vector<int64_t> drawn_;  // Last examples drawn by priority, for all shares.
-  BatchSampler sampler_;        // Ahead of position_. Used by the gathering thread while it runs.
+  // One of these is set unless sampling is prioritized. Ahead of position_, and used by the
+  // gathering thread while it runs.
+  std::optional<BatchSampler> sampler_;
+  std::optional<FollowedSampler> followed_;
   absl::Mutex mutex_;
   std::deque<Prepared> ready_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

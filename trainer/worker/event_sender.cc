@@ -15,7 +15,7 @@ namespace {
 using training::v1::AttachRequest;
 using training::v1::Steps;
 
-// Maximum queue length at which log lines are still queued.
+// Maximum queue length at which optional events are still queued.
 constexpr size_t kMaxQueued = 256;
 // Maximum number of step times in a merged report. If the daemon is away for longer, the oldest are
 // lost.
@@ -24,7 +24,12 @@ constexpr int kMaxStepTimes = 65536;
 // Returns whether the event is kept until the daemon has it, however long that takes.
 bool IsKept(const AttachRequest& event) {
   return !event.has_steps() && !event.has_log_line() && !event.has_section_entered() &&
-         !event.has_store_request();
+         !event.has_store_request() && !event.has_waiting_for_data();
+}
+
+// Returns whether the event is dropped if too many are queued.
+bool IsOptional(const AttachRequest& event) {
+  return event.has_log_line() || event.has_waiting_for_data();
 }
 
 constexpr char kUnreadable[] = "the worker's report could not be read; see the worker's log";
@@ -80,7 +85,7 @@ void EventSender::Enqueue(AttachRequest event) {
     const bool merges = event.has_steps() && !waiting_.empty() && waiting_.back().has_steps();
     if (merges) {
       MergeSteps(event.steps(), *waiting_.back().mutable_steps());
-    } else if (!event.has_log_line() || waiting_.size() < kMaxQueued) {
+    } else if (!IsOptional(event) || waiting_.size() < kMaxQueued) {
       waiting_.push_back(std::move(event));
     }
   }

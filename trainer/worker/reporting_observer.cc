@@ -93,6 +93,11 @@ void ReportingObserver::OnSection(training::v1::Section section) {
   SendSection();
 }
 
+// Every rank sends it, because it is what shows that a waiting rank does not hang.
+void ReportingObserver::OnWaiting(const std::string& reason) {
+  Send([&](AttachRequest& event) { event.mutable_waiting_for_data()->set_reason(reason); });
+}
+
 void ReportingObserver::OnLog(const std::string& line) {
   // The worker's own log keeps more than is sent.
   PrintErrorLine(BoundedText(line, kMaxLoggedBytes));

@@ -32,6 +32,7 @@ class ReportingObserver : public RunObserver {
   void OnIncident(const training::v1::Incident& incident) override;
   void OnEvaluated(const training::v1::Evaluation& evaluation) override;
   void OnSection(training::v1::Section section) override;
+  void OnWaiting(const std::string& reason) override;
   void OnLog(const std::string& line) override;
   // Adds the last log lines to a failure.
   void OnFinished(training::v1::Finished finished);

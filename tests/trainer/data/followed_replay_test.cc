@@ -203,8 +203,8 @@ TEST_F(FollowedReplayTest, ADifferenceThatIsNotFiniteIsRefusedWithItsPlace) {
   Follow(*dataset);
   ASSERT_GE(dataset->training_size(), 1);
   EXPECT_THAT(std::string(dataset->FixStatistics().message()),
-              HasSubstr("observation[1] is -3.4028235e+38 and next_observation[1] is "
-                        "3.4028235e+38; their difference must be a finite float32"));
+              HasSubstr("observation[1] is -3.40282e+38 and next_observation[1] is "
+                        "3.40282e+38; their difference must be a finite float32"));
 }
 
 TEST(FollowedSamplerTest, ABatchDependsOnSeedPositionAndSizeAlone) {

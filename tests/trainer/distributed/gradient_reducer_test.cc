@@ -163,10 +163,12 @@ TEST_P(GradientReducerTest, AFlagOfOneRankIsSeenByAll) {
     EXPECT_FALSE(ranks.agreed().checkpoint);
     EXPECT_FALSE(ranks.agreed().time_is_up);
     EXPECT_EQ(ranks.agreed().seconds, 1.5);
-    ranks.SetFlags({.checkpoint = ranks.rank() == 0});
+    EXPECT_FALSE(ranks.agreed().news);
+    ranks.SetFlags({.checkpoint = ranks.rank() == 0, .news = ranks.rank() == 0});
     Exchange(reducer, {torch::ones({2})}, torch::ones({}));
     EXPECT_FALSE(ranks.agreed().stop);
     EXPECT_TRUE(ranks.agreed().checkpoint);
+    EXPECT_TRUE(ranks.agreed().news);
   });
 }
 
