@@ -20,7 +20,7 @@ constexpr char kNothingCounts[] =
     "no held-out example counts in the loss (their labels are ignored, or their weights are 0), so "
     "the held-out loss is not measured; hold out examples that count";
 constexpr char kNothingHeldOut[] =
-    "no held-out episode is left in the replay buffer, so the held-out loss is not measured";
+    "no episode of the replay buffer is held out, so the held-out loss is not measured";
 
 int64_t PartSize(const training::v1::JobSpec& spec) {
   const int64_t batch = spec.training().batch_size();

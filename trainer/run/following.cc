@@ -164,9 +164,6 @@ std::string Following::Lacking() const {
     return absl::StrCat("waits for data: there are ", data_.training_size(),
                         " examples to train on; a batch takes ", batch_);
   }
-  if (data_.size() == data_.training_size()) {
-    return "waits for data: no episode is held out yet";
-  }
   return "";
 }
 

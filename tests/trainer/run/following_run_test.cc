@@ -116,6 +116,16 @@ TEST_F(FollowingRunTest, WaitsForMinSizeAndSaysSo) {
   EXPECT_GE(finished.progress().next_transition(), 300);
 }
 
+TEST_F(FollowingRunTest, TrainsAsLongAsNoEpisodeIsHeldOut) {
+  replay().set_holdout_fraction(1e-9);
+  job_.mutable_spec()->mutable_evaluation()->set_every_steps(20);
+  Append(4);
+  const Finished finished = Run();
+  ASSERT_EQ(finished.outcome(), Finished::OUTCOME_COMPLETED) << observer_.log;
+  EXPECT_FALSE(finished.has_held_out());
+  EXPECT_THAT(observer_.log, HasSubstr("no episode of the replay buffer is held out"));
+}
+
 TEST_F(FollowingRunTest, AStopEndsTheWaitBeforeTheFirstStep) {
   replay().set_min_size(300);
   Append(20);
