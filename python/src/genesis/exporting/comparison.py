@@ -171,7 +171,7 @@ class Comparison:
         step = self._step
         with torch.random.fork_rng(devices=()), torch.no_grad():
             torch.manual_seed(SEED)
-            return graph(*step.arguments(batch)[:step.fields.stop], *_copies(trained), *_copies(step.state), *step.constants["evaluation"])
+            return graph(*_given(step, batch), *_copies(trained), *_copies(step.state), *step.constants["evaluation"])
 
     def require_reduced(self, precision: str, graph: Graph) -> None:
         """Requires that a graph of reduced precision runs, and that its loss in BF16 agrees with Python.
@@ -270,7 +270,7 @@ class Comparison:
     def _by_graph(self, graph: Graph, batch: Tensors, trained: Tensors, steps: int, precision: str = "FP32") -> List[torch.Tensor]:
         step, trained = self._step, self._step.in_format(precision, dict(zip(trained, _copies(trained))))
         state = dict(zip(self._step.state, _copies(self._step.state)))
-        given = step.arguments(batch)[:step.fields.stop]
+        given = _given(step, batch)
         got: List[torch.Tensor] = []
         with torch.no_grad():
             for _ in range(steps):
@@ -368,9 +368,14 @@ def _examples(batch: Tensors) -> int:
     return len(next(iter(batch.values())))
 
 
+def _given(step: Step, batch: Tensors) -> List[torch.Tensor]:
+    """Returns the loss scale, the fields of the batch, and the weights of the examples, contiguous as in a worker."""
+    return [tensor.contiguous() for tensor in step.arguments(batch)[:step.fields.stop]]
+
+
 def _copies(tensors: Tensors) -> List[torch.Tensor]:
-    """Returns copies, because a graph may change its inputs."""
-    return [tensor.clone() for tensor in tensors.values()]
+    """Returns copies, because a graph may change its inputs. They are contiguous, as all tensors of a worker are."""
+    return [tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors.values()]
 
 
 def _agree(ours: torch.Tensor, theirs: torch.Tensor, rounding: float) -> bool:

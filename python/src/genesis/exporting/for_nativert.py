@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
-from typing import Dict, Set
+from typing import Any, Dict, Iterator, Tuple
 
 import torch
+from torch.export.exported_program import ExportedProgram
 
 aten = torch.ops.aten
 
@@ -40,35 +41,62 @@ def _change_type_and_clone(graph: torch.fx.Graph, node: torch.fx.Node, format: t
     node.target, node.args, node.kwargs = aten.clone.default, (given,), {"memory_format": format}
 
 
-def reshape_views(graph: torch.fx.Graph) -> None:
+def reshape_views(program: ExportedProgram) -> None:
     """Replaces each ``view`` by ``reshape``, which copies if the memory layout does not allow a view.
 
-    A trace has the layouts of torch's own kernels. nativert and a worker have other kernels, with other layouts, for many operators. A view
-    is kept if it or its tensor is written to, because both must share memory."""
-    written = _written_to(graph)
-    for node in graph.nodes:
-        if node.target in VIEWS and node not in written:
+    A trace has the layouts of torch's own kernels, and of the module's tensors. nativert and a worker have other kernels, with other layouts,
+    for many operators, and all tensors of the module are contiguous. A view is kept if it or its tensor is written to, because both must
+    share memory; what it views is then laid out as in the trace."""
+    bases = _bases(program.graph)
+    written = {bases[given] for node in program.graph.nodes for argument, given in _tensors_of(node) if argument.alias_info.is_write}
+    views = [node for node in program.graph.nodes if node.target in VIEWS]
+    for node in views:
+        if bases[node] not in written:
             node.target = aten.reshape.default
+    for base in dict.fromkeys(bases[node] for node in views if bases[node] in written):
+        if base.op == "call_function":
+            _lay_out(program, base)
 
 
-def _written_to(graph: torch.fx.Graph) -> Set[torch.fx.Node]:
-    """Returns the nodes that share memory with a node that an operator writes to."""
-    memory: Dict[torch.fx.Node, torch.fx.Node] = {}
-    written: Set[torch.fx.Node] = set()
-    for node in graph.nodes:
-        memory[node] = node
-        if node.target is operator.getitem:
-            memory[node] = memory[node.args[0]]
-        if not isinstance(node.target, torch._ops.OpOverload):
-            continue
+def _tensors_of(node: torch.fx.Node) -> Iterator[Tuple[Any, torch.fx.Node]]:
+    """Yields the arguments of an operator that it writes to, or whose memory its result has, each with its entry in the schema."""
+    if isinstance(node.target, torch._ops.OpOverload):
         for number, argument in enumerate(node.target._schema.arguments):
             given = node.args[number] if number < len(node.args) else node.kwargs.get(argument.name)
-            if argument.alias_info is None or not isinstance(given, torch.fx.Node):
-                continue
-            memory[node] = memory[given]
-            if argument.alias_info.is_write:
-                written.add(memory[given])
-    return {node for node in memory if memory[node] in written}
+            if argument.alias_info is not None and isinstance(given, torch.fx.Node):
+                yield argument, given
+
+
+def _returns_a_view(node: torch.fx.Node) -> bool:
+    returns = node.target._schema.returns if isinstance(node.target, torch._ops.OpOverload) else ()
+    return any(each.alias_info is not None for each in returns)
+
+
+def _bases(graph: torch.fx.Graph) -> Dict[torch.fx.Node, torch.fx.Node]:
+    """Returns for each node the one that allocated the memory of its result. An element of a list of views has the memory of the list."""
+    bases: Dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in graph.nodes:
+        viewed = next((given for _, given in _tensors_of(node)), None) if _returns_a_view(node) else None
+        if node.target is operator.getitem and bases[node.args[0]] is not node.args[0]:
+            viewed = node.args[0]
+        bases[node] = node if viewed is None else bases[viewed]
+    return bases
+
+
+def _lay_out(program: ExportedProgram, node: torch.fx.Node) -> None:
+    """Gives the result of a node the memory layout that it has in the trace."""
+    value = node.meta["val"]
+    sizes, strides = ([each if isinstance(each, int) else each.node.hint for each in several] for several in (value.shape, value.stride()))
+    order = sorted(range(len(sizes)), key=lambda dimension: (-strides[dimension], -sizes[dimension]))
+    calls = [(aten.permute.default, order), (aten.contiguous.default,), (aten.permute.default, [order.index(each) for each in range(len(order))])]
+    last, users = node, list(node.users)
+    for target, *arguments in calls[1:2] if order == sorted(order) else calls:
+        with program.graph.inserting_after(last):
+            last = program.graph.call_function(target, (last, *arguments))
+        last.meta["val"] = target(last.args[0].meta["val"], *arguments)
+    for user in users:
+        user.replace_input_with(node, last)
+    program.graph_signature.replace_all_uses(node.name, last.name)
 
 
 def divide_where_sizes_become_floats(graph: torch.fx.Graph) -> None:

@@ -138,7 +138,7 @@ class Programs:
             shapes = [batch if position in self.step.fields else None for position in range(len(arguments))]
             program = torch.export.export(graph, arguments, strict=False, dynamic_shapes=tuple(shapes))
             program.example_inputs = None  # Otherwise the package would contain them, including all weights.
-        for_nativert.reshape_views(program.graph)
+        for_nativert.reshape_views(program)
         for_nativert.divide_where_sizes_become_floats(program.graph)
         return program
 
