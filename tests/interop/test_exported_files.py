@@ -85,6 +85,8 @@ class ExportedFiles(ExportedJobs):
                            'has a tensor "layers.0.weight" that is nan at [15, 4]'),
             "torch": (lambda: self.edit(manifest, torch.__version__.split("+")[0].encode(), b"2.9.0"),
                       'was exported by torch "2.9.0"'),
+            "torch of another major version": (lambda: self.edit(manifest, torch.__version__.split("+")[0].encode(), b"3.0.0"),
+                                               'was exported by torch "3.0.0"'),
             "gradient": (lambda: self.edit(manifest, b'"gradients": [', b'"gradients": ["none",'), 'names "none" among'),
             "broken graph": (lambda: self.edit(graph, b'{"graph_module"', b'{"graph_module'), "cannot be read"),
             "outputs": (lambda: self.edit(manifest, b'"layers.0.weight",\n  "layers.0.bias"', b'"layers.0.bias"'),

@@ -95,7 +95,7 @@ class Written(nn.Module):
         return self.head(hidden)
 
 
-class Turned(nn.Module):
+class Leaning(nn.Module):
     """A module with a transposed buffer, to which it writes through a view, and a transposed weight that it views."""
 
     def __init__(self):
@@ -201,7 +201,7 @@ class Layouts(ExportedJobs):
                 self.assertAlmostEqual(float(output.rsplit("held-out loss ", 1)[1].split()[0]) / wanted, 1, delta=1e-5)
 
     def test_a_view_that_is_written_to(self):
-        for net in (Written, Turned, Strided):
+        for net in (Written, Leaning, Strided):
             with self.subTest(net.__name__):
                 self.check(net)
 

@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/text/field_error.h"
 #include "base/version.h"
@@ -54,6 +55,17 @@ std::optional<ExportedFile::Role> RoleOf(const std::string& name) {
   if (name == "passing") return Role::kPassing;
   if (name == "constant") return Role::kConstant;
   return std::nullopt;
+}
+
+// Returns whether this LibTorch reads graphs of the torch `version`: a string such as "2.12.1", of
+// its own minor version or of a later one of its major version.
+bool IsReadable(const std::string& version) {
+  const std::vector<std::string> parts = absl::StrSplit(version, '.');
+  int major = 0;
+  int minor = 0;
+  return parts.size() > 1 && absl::SimpleAtoi(parts[0], &major) &&
+         absl::SimpleAtoi(parts[1], &minor) && major == TORCH_VERSION_MAJOR &&
+         minor >= TORCH_VERSION_MINOR;
 }
 
 // Parts that a graph must have. Without them LibTorch ends the process.
@@ -116,15 +128,17 @@ class Reader {
                               kExportedFormat, ": export it again with genesis-trainer ",
                               kVersion));
     }
-    if (manifest_.torch != TORCH_VERSION) {
-      return Bad(absl::StrCat("was exported by torch ", QuoteValue(manifest_.torch),
-                              " and this worker runs ", TORCH_VERSION,
-                              ": export it again with torch==", TORCH_VERSION));
+    if (!IsReadable(manifest_.torch)) {
+      return Bad(absl::StrCat(
+          "was exported by torch ", QuoteValue(manifest_.torch), " and this worker runs ",
+          TORCH_VERSION, ", which reads files of its own and of later versions of torch ",
+          TORCH_VERSION_MAJOR, ": export it again with torch==", TORCH_VERSION));
     }
     return absl::OkStatus();
   }
 
   absl::Status TakeManifest() {
+    file_.torch = manifest_.torch;
     file_.module = manifest_.module;
     file_.batch_size = manifest_.batch_size;
     if (file_.batch_size && (*file_.batch_size < 1 || *file_.batch_size > kMaxBatch)) {

@@ -39,6 +39,7 @@ struct ExportedFile {
   static absl::StatusOr<std::optional<int64_t>> BatchSizeOf(const std::string& path);
 
   std::string path;
+  std::string torch;                 // Version of the torch that exported it.
   std::string module;                // Class name.
   std::set<std::string> precisions;  // Precisions with a graph: "FP32", "MIXED_BF16", ...
   // Why genesis.export could not write a graph of a precision, by precision.

@@ -2,6 +2,7 @@
 
 #include <c10/util/Logging.h>
 #include <torch/nativert/ModelRunnerHandle.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <array>
@@ -137,6 +138,14 @@ torch::Tensor AsNormalTensor(const torch::Tensor& tensor) {
       .set_(tensor.storage(), tensor.storage_offset(), tensor.sizes(), tensor.strides());
 }
 
+// Returns the cure of an error in a graph that another torch exported, because the graph may need
+// what this LibTorch lacks. Empty if this torch exported it.
+std::string CureOfAnotherTorch(const ExportedFile& file) {
+  if (file.torch == TORCH_VERSION) return "";
+  return absl::StrCat("torch ", QuoteValue(file.torch), " exported it and this worker runs ",
+                      TORCH_VERSION, "; export the module again with torch==", TORCH_VERSION);
+}
+
 // Suppresses LibTorch's warnings: for each graph, nativert logs the operators for which it has no
 // own kernels, although it can run them.
 class QuietLog {
@@ -240,12 +249,14 @@ absl::Status ExportedModel::Load(const std::string& graph) {
     runner = std::make_unique<torch::nativert::ModelRunnerHandle>(
         rewritten_ ? rewritten_->path() : file_.path, graph);
   } catch (const std::exception& error) {
+    const std::string cure = CureOfAnotherTorch(file_);
     // Bound the error, which may repeat names of arbitrary length from the file.
     return absl::InvalidArgumentError(absl::StrCat(
-        "model.exported.path is ", file_.path, ", whose graph ", graph,
-        " LibTorch cannot load: the file was changed after genesis.export wrote it, or damaged; "
-        "export the module again (LibTorch says: ",
-        OneLine(TorchText(error), kMaxNameBytes), ")"));
+        "model.exported.path is ", file_.path, ", whose graph ", graph, " LibTorch cannot load: ",
+        cure.empty() ? "the file was changed after genesis.export wrote it, or damaged; export the "
+                       "module again"
+                     : cure,
+        " (LibTorch says: ", OneLine(TorchText(error), kMaxNameBytes), ")"));
   }
   return absl::OkStatus();
 }
@@ -281,9 +292,10 @@ void ExportedModel::Explain(const std::string& graph, const Batch& batch,
     throw DataFault(
         absl::StrCat(data_path_, ": ", bad->where, "; ", CureOf(*bad), "; torch says: ", words));
   }
+  const std::string cure = CureOfAnotherTorch(file_);
   throw std::invalid_argument(absl::StrCat("model.exported: the graph ", graph, " of ", file_.path,
                                            " fails on a batch of ", batch.size(),
-                                           " examples: ", words));
+                                           " examples: ", words, cure.empty() ? "" : "; ", cure));
 }
 
 torch::Tensor ExportedModel::WeightsOf(const Batch& batch, int64_t examples) const {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import zipfile
 from typing import Any, Dict, Set, Tuple
 from unittest import mock
@@ -16,6 +17,9 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
 Records = Dict[str, bytes]
+
+# Arguments that later versions of torch name otherwise than LibTorch 2.11, which the workers run: their names there, by operator.
+NAMES = {"torch.ops.aten._cdist_backward.default": {"grad_output": "grad"}, "torch.ops.aten._pdist_backward.default": {"grad_output": "grad"}}
 
 
 def program_of(graph: torch.fx.GraphModule, arguments: Tuple[torch.Tensor, ...]) -> ExportedProgram:
@@ -83,3 +87,15 @@ def pack(name: str, program: ExportedProgram) -> Records:
     with zipfile.ZipFile(packed) as archive:
         # Records of sample inputs are pickles, which the trainer does not read.
         return {record.split("/", 1)[1]: archive.read(record) for record in archive.namelist() if "/sample_inputs/" not in record}
+
+
+def for_workers(name: str, records: Records) -> Records:
+    """Returns the records of a program with the arguments of its operators named as in the LibTorch of the workers."""
+    path = f"models/{name}.json"
+    if not any(target.encode() in records[path] for target in NAMES):
+        return records
+    program = json.loads(records[path])
+    for node in program["graph_module"]["graph"]["nodes"]:
+        for argument in node["inputs"]:
+            argument["name"] = NAMES.get(node["target"], {}).get(argument["name"], argument["name"])
+    return {**records, path: json.dumps(program).encode()}

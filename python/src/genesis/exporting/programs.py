@@ -88,9 +88,10 @@ class Programs:
     def _runnable(self, name: str, program) -> runtime.Graph:
         self._say(f"comparing {_called(name)} with Python")
         self._refuse_operators(program)
-        self.graphs[name] = packed.pack(name, program)
+        records = packed.pack(name, program)
+        self.graphs[name] = packed.for_workers(name, records)
         try:
-            return runtime.Graph(name, self.graphs[name])
+            return runtime.Graph(name, records)
         except Exception as error:
             raise ExportError(f"the graph of {type(self.step.module).__name__} in {name} cannot be loaded as a worker loads it: {faults.first_line(error)}; "
                               "write it with other operators") from error
