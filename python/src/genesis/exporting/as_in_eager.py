@@ -10,6 +10,7 @@ import torch
 import torch._decomp.decompositions as decompositions
 import torch._meta_registrations as meta_registrations
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn import functional
 
 from genesis.exporting import recomputation
 
@@ -22,7 +23,8 @@ def patched() -> Iterator[None]:
         # nn.TransformerEncoder creates nested tensors in eval mode, which no graph supports.
         torch.backends.mha.set_fastpath_enabled(False)
         patches.enter_context(mock.patch.object(decompositions, "_rnn_helper", _with_dropout(decompositions._rnn_helper)))
-        patches.enter_context(mock.patch.object(decompositions, "one_layer_lstm", _with_states(decompositions.one_layer_lstm)))
+        for name, function in (("one_layer_rnn", _recurrent_layer), ("gru_cell", _gru_cell), ("one_layer_lstm", _lstm_layer)):
+            patches.enter_context(mock.patch.object(decompositions, name, function))
         patches.enter_context(mock.patch.object(meta_registrations, "_meta_grouped_mm_common", _shapes_of_grouped_products))
         patches.enter_context(mock.patch.object(torch._C._nn, "cross_entropy_loss", _for_any_batch(torch._C._nn.cross_entropy_loss)))
         patches.enter_context(mock.patch.object(torch._C, "_select_conv_backend", _without_condition(torch._C._select_conv_backend)))
@@ -65,14 +67,49 @@ def _with_dropout(helper):
     return layers
 
 
-def _with_states(one_layer):
-    """Gives the last states of an LSTM the shape that they have in eager mode.
+def _recurrent_layer(given, hidden, params, has_biases, hidden_fn, reverse=False):
+    """Returns the outputs and the last state of one direction of a layer of a GRU or RNN, for a sequence [steps, batch, features].
 
-    torch's decomposition returns them with an extra dimension, because it squeezes the batch dimension instead of the layer's."""
-    def layer(given, hidden, *arguments, **options):
-        output, states = one_layer(given, hidden, *arguments, **options)
-        return output, tuple(state.reshape(before.shape) for state, before in zip(states, hidden))
-    return layer
+    The states are [batch, hidden], as in eager mode. torch's decomposition has states [1, batch, hidden], whose products need views and
+    whose sums broadcast, which takes twice as many operators."""
+    weight, hidden_weight, bias, hidden_bias = _weights_of(params, has_biases)
+    outputs = []
+    for each in _steps(given, weight, bias, reverse):
+        hidden = hidden_fn(each, hidden, weight, bias, hidden_weight, hidden_bias)
+        outputs.append(hidden)
+    return _stacked(outputs, reverse), hidden
+
+
+def _lstm_layer(given, hidden, params, has_biases, reverse=False):
+    """Returns the outputs and the last states of one direction of a layer of an LSTM. See _recurrent_layer."""
+    weight, hidden_weight, bias, hidden_bias = _weights_of(params, has_biases)
+    projection = params[-1] if len(params) in (3, 5) else None
+    (state, cell), outputs = hidden, []
+    for each in _steps(given, weight, bias, reverse):
+        state, cell = decompositions.lstm_cell(each, state, cell, hidden_weight, hidden_bias, projection, chunk_dim=1)
+        outputs.append(state)
+    return _stacked(outputs, reverse), (state, cell)
+
+
+def _gru_cell(given, hidden, _weight, _bias, hidden_weight, hidden_bias):
+    of_input, of_hidden = given.chunk(3, 1), functional.linear(hidden, hidden_weight, hidden_bias).chunk(3, 1)
+    reset, update = ((mine + theirs).sigmoid() for mine, theirs in zip(of_hidden[:2], of_input[:2]))
+    new = (of_input[2] + of_hidden[2] * reset).tanh()
+    return (hidden - new) * update + new
+
+
+def _weights_of(params, has_biases):
+    return (*params[:2], *(params[2:4] if has_biases else (None, None)))
+
+
+def _steps(given, weight, bias, reverse):
+    """Returns what a layer computes of the input alone, for each step."""
+    of_input = functional.linear(given, weight, bias)
+    return (of_input.flip(0) if reverse else of_input).unbind(0)
+
+
+def _stacked(outputs, reverse):
+    return torch.stack(outputs[::-1] if reverse else outputs)
 
 
 def _shapes_of_grouped_products(mat_a, mat_b, *_scales, offs=None, out_dtype=None, **_options):

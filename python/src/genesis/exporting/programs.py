@@ -123,6 +123,7 @@ class Programs:
         arguments = self.step.arguments(precision=name)
         graph = trace(function, arguments, self.step.fields)
         tracing.leave_out_whole_slices(graph)
+        tracing.leave_out_detached(graph)
         tracing.numbers_become_tensors(graph)
         for_nativert.copy_in_two_steps(graph)
         if name == "evaluation":
