@@ -51,10 +51,10 @@ class Attending(nn.Module):
 class Experts(nn.Module):
     """A mixture of experts: rows are sorted by the expert that each selects, and multiplied in groups."""
 
-    def __init__(self):
+    def __init__(self, width=12):
         super().__init__()
-        self.spread, self.gate, self.head = nn.Linear(6, 8), nn.Linear(8, 4), nn.Linear(12, 3)
-        self.weight = nn.Parameter(torch.randn(4, 8, 12) * 0.4)
+        self.spread, self.gate, self.head = nn.Linear(6, 8), nn.Linear(8, 4), nn.Linear(width, 3)
+        self.weight = nn.Parameter(torch.randn(4, 8, width) * 0.4)
 
     def forward(self, x):
         x = torch.tanh(self.spread(x)).float()
@@ -185,6 +185,11 @@ class Layouts(ExportedJobs):
 
         with self.assertRaisesRegex(genesis.ExportError, "a loop over the experts that have rows .*grouped_mm; in transformers, .*, at .*test_layouts.py"):
             genesis.export(Looped(), {"x": torch.tensor(self.arrays["x"][:5]), "target": torch.tensor(self.arrays["label"][:5])},
+                           self.path / "net.pt2", loss="cross_entropy")
+
+    def test_a_width_that_grouped_products_lack_is_told(self):
+        with self.assertRaisesRegex(genesis.ExportError, "multiple of 16 bytes.?; grouped_mm takes rows of 4, .*'batched_mm', at .*test_layouts.py"):
+            genesis.export(Experts(10), {"x": torch.tensor(self.arrays["x"][:5]), "target": torch.tensor(self.arrays["label"][:5])},
                            self.path / "net.pt2", loss="cross_entropy")
 
     def test_copies_of_what_has_gaps_and_what_is_drawn_in_a_layout(self):

@@ -25,6 +25,9 @@ REASONS = (
     (r"torch\._C\.Generator", "it draws with a torch.Generator of its own, which no graph has; leave out generator=, and the job's seed decides"),
     (r"\.numpy\(\) is not supported", "it gives values to NumPy, which no graph does; compute with torch"),
 )
+# What to do about messages of torch that do not say it.
+CURES = {"strides should be multiple of 16 bytes": "grouped_mm takes rows of 4, 8, 12, ... numbers of FP32, and of 8, 16, 24, ... of BF16 and FP16: choose "
+                                                   "such sizes, or in transformers experts_implementation='batched_mm'"}
 # Maximum length of a line of torch's messages, some of which list everything that torch supports.
 LONGEST_LINE = 400
 
@@ -32,7 +35,8 @@ LONGEST_LINE = 400
 def first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     line = lines[0] if lines else "no message"
-    return f"{type(error).__name__}: {line if len(line) <= LONGEST_LINE else line[:LONGEST_LINE] + ' ...'}"
+    cure = next((f"; {cure}" for message, cure in CURES.items() if message in line), "")
+    return f"{type(error).__name__}: {line if len(line) <= LONGEST_LINE else line[:LONGEST_LINE] + ' ...'}{cure}"
 
 
 def of_types(error: BaseException, batch: Mapping[str, torch.Tensor]) -> str:
