@@ -1,15 +1,13 @@
 // The section scheduling: how jobs share the machine.
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "base/text/text.h"
 #include "config/job/field_rules.h"
 #include "config/job/job_sections.h"
+#include "config/job/key_name.h"
 
 namespace genesis {
 namespace {
@@ -18,19 +16,8 @@ using training::v1::JobSpec;
 using training::v1::SchedulingSpec;
 
 constexpr int kMaxLabels = 64;
-constexpr size_t kLongestName = 63;
 constexpr size_t kLongestLabelValue = 255;
 constexpr size_t kMaxOwner = 259;  // "jwt:" and a subject of 255 bytes.
-
-// Accepts 1 to 63 letters, digits, '.', '_', '/' and '-'.
-bool IsLabelKey(const std::string& name) {
-  constexpr absl::string_view kBesides = "._/-";
-  return !name.empty() && name.size() <= kLongestName &&
-         std::all_of(name.begin(), name.end(), [&](char c) {
-           return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
-                  kBesides.find(c) != absl::string_view::npos;
-         });
-}
 
 // The weights with which a job begins have one source.
 void CheckBeginning(const JobSpec& spec, Faults& faults) {
@@ -60,11 +47,10 @@ void CheckLabels(const std::string& path,
     faults.Add(path, absl::StrCat(labels.size(), " labels"), absl::StrCat("at most ", kMaxLabels));
   }
   for (const auto& [key, value] : labels) {
-    if (!IsLabelKey(key)) {
-      faults.Add(path, "",
-                 absl::StrCat("the key ", QuoteValue(key),
-                              " is not accepted; accepted: 1 to 63 letters, digits, '.', '_', '/' "
-                              "and '-'"));
+    if (!IsKeyName(key)) {
+      faults.Add(
+          path, "",
+          absl::StrCat("the key ", QuoteValue(key), " is not accepted; accepted: ", kKeyNames));
     }
     if (value.size() > kLongestLabelValue) {
       faults.Add(absl::StrCat(path, ".", key), QuoteValue(value),
