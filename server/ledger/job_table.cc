@@ -107,7 +107,6 @@ std::vector<std::string> JobTable::IdsIn(JobState state) const {
   }
   std::sort(found.begin(), found.end());
   std::vector<std::string> ids;
-  ids.reserve(found.size());
   for (auto& [ordinal, id] : found) ids.push_back(std::move(id));
   return ids;
 }
@@ -201,12 +200,26 @@ void JobTable::AddLogLine(const std::string& job_id, const std::string& line) {
   if (events_.full()) pending_.must_write = true;
 }
 
+std::vector<JobEvent> JobTable::EventsOf(const std::string& job_id,
+                                         const std::vector<std::string>& kinds) const {
+  const EventQuery query{.job_id = job_id, .kinds = kinds};
+  auto events = ValueOrLog(ReadAllEvents(store_->database(), query), "events of", job_id);
+  events_.AppendMatching(query, events);
+  return events;
+}
+
 void JobTable::PutCheckpoint(const Checkpoint& checkpoint) {
   pending_.removed_checkpoints.erase(checkpoint.id());
+  pending_.updated_checkpoints.erase(checkpoint.id());
   pending_.put_checkpoints.push_back(checkpoint);
 }
 
+void JobTable::UpdateCheckpoint(const Checkpoint& checkpoint) {
+  pending_.updated_checkpoints[checkpoint.id()] = checkpoint;
+}
+
 void JobTable::RemoveCheckpoint(const std::string& id) {
+  pending_.updated_checkpoints.erase(id);
   std::erase_if(pending_.put_checkpoints, [&](const Checkpoint& each) { return each.id() == id; });
   pending_.removed_checkpoints.insert(id);
 }
@@ -228,10 +241,15 @@ std::vector<Checkpoint> JobTable::CheckpointsOf(const std::string& job_id) const
   for (const Checkpoint& each : pending_.put_checkpoints) {
     if (each.job_id() == job_id) of_job.push_back(each);
   }
+  const auto& updated = pending_.updated_checkpoints;
+  for (Checkpoint& each : of_job) {
+    if (updated.contains(each.id())) each = updated.at(each.id());
+  }
   return of_job;
 }
 
 std::optional<Checkpoint> JobTable::FindCheckpoint(const std::string& id) const {
+  if (pending_.updated_checkpoints.contains(id)) return pending_.updated_checkpoints.at(id);
   for (const Checkpoint& each : pending_.put_checkpoints) {
     if (each.id() == id) return each;
   }

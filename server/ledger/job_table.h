@@ -62,15 +62,19 @@ class JobTable {
   // Removes the job with its events and, if requested, the records of its checkpoints.
   void Remove(const std::string& id, bool with_checkpoints);
 
-  // Records an event of the job, which is stored with the other pending changes.
-  // Its time is now if unset.
+  // Records an event of the job, stored with the other pending changes. Its time is now if unset.
   void AddEvent(const std::string& job_id, training::v1::JobEvent event);
+  // Returns the kept events of these kinds, oldest first.
+  std::vector<training::v1::JobEvent> EventsOf(const std::string& job_id,
+                                               const std::vector<std::string>& kinds) const;
   // Records a line that a worker of the job logged. Lines are written with the next stored change
   // or after a second, so that none costs an fsync of its own. A daemon that is killed loses at
   // most the lines of that second.
   void AddLogLine(const std::string& job_id, const std::string& line);
 
   void PutCheckpoint(const training::v1::Checkpoint& checkpoint);
+  // Changes the record of a checkpoint, which keeps its place in the order.
+  void UpdateCheckpoint(const training::v1::Checkpoint& checkpoint);
   void RemoveCheckpoint(const std::string& id);
   std::vector<training::v1::Checkpoint> CheckpointsOf(const std::string& job_id) const;
   std::optional<training::v1::Checkpoint> FindCheckpoint(const std::string& id) const;
@@ -83,8 +87,7 @@ class JobTable {
   std::optional<std::string> Metadata(const std::string& key) const;
   void PutMetadata(const std::string& key, std::string value);
 
-  // Runs `write` in the transaction of the next commit, for records that are not of jobs. An error
-  // refuses the commit.
+  // Runs `write` in the next commit, for records that are not of jobs. An error refuses the commit.
   void AddWrite(std::function<absl::Status(Database&)> write);
 
   // Runs `counting` after the commit and before the changes are published. JobView::List may read
@@ -118,6 +121,7 @@ class JobTable {
     std::set<std::string> to_store;
     std::map<std::string, bool> removed;  // Keyed by job; true if with checkpoints.
     std::vector<training::v1::Checkpoint> put_checkpoints;
+    std::map<std::string, training::v1::Checkpoint> updated_checkpoints;  // Keyed by ID.
     std::set<std::string> removed_checkpoints;
     std::vector<BaselineRecord> baselines;
     std::map<std::string, std::string> facts;

@@ -69,9 +69,9 @@ bool JobTable::IsOverLimit() const { return Ended(counts_) > retention_.jobs; }
 
 bool JobTable::MustWrite(absl::Time now) const {
   return pending_.must_write || !pending_.to_store.empty() || !pending_.removed.empty() ||
-         !pending_.put_checkpoints.empty() || !pending_.removed_checkpoints.empty() ||
-         !pending_.baselines.empty() || !pending_.facts.empty() || !pending_.writes.empty() ||
-         now >= NextDue();
+         !pending_.put_checkpoints.empty() || !pending_.updated_checkpoints.empty() ||
+         !pending_.removed_checkpoints.empty() || !pending_.baselines.empty() ||
+         !pending_.facts.empty() || !pending_.writes.empty() || now >= NextDue();
 }
 
 absl::Status JobTable::Write(absl::Time now) {
@@ -96,6 +96,9 @@ absl::Status JobTable::WriteChanges() {
   }
   for (const training::v1::Checkpoint& each : pending_.put_checkpoints) {
     if (status.ok()) status = store_->PutCheckpoint(each);
+  }
+  for (const auto& [id, checkpoint] : pending_.updated_checkpoints) {
+    if (status.ok()) status = store_->UpdateCheckpoint(checkpoint);
   }
   for (const std::string& id : pending_.removed_checkpoints) {
     if (status.ok()) status = store_->RemoveCheckpoint(id);

@@ -34,6 +34,13 @@ void PendingEvents::Drop(const std::string& job_id) {
   std::erase_if(all_, is_of_job);
 }
 
+void PendingEvents::AppendMatching(const EventQuery& query,
+                                   std::vector<training::v1::JobEvent>& events) const {
+  for (const Pending& each : all_) {
+    if (Matches(query, *each.event, *each.labels)) events.push_back(*each.event);
+  }
+}
+
 absl::Status PendingEvents::Write(JobStore& store) {
   std::set<std::pair<std::string, std::string>> written;  // Jobs and kinds.
   for (const auto& [event, labels] : all_) {

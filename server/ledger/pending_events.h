@@ -27,6 +27,9 @@ class PendingEvents {
   // Drops those of a job that was removed.
   void Drop(const std::string& job_id);
 
+  // Appends those that match, oldest first.
+  void AppendMatching(const EventQuery& query, std::vector<training::v1::JobEvent>& events) const;
+
   // Writes all within a transaction, sets their sequence numbers, and prunes older ones.
   absl::Status Write(JobStore& store);
   // Called after the transaction: returns those that were written, oldest first.

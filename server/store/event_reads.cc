@@ -3,6 +3,7 @@
 #include <google/protobuf/util/time_util.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -122,6 +123,17 @@ absl::StatusOr<EventPage> ReadEvents(Database& database, const EventQuery& query
     page.events.push_back(std::move(event));
   }
   return page;
+}
+
+absl::StatusOr<std::vector<JobEvent>> ReadAllEvents(Database& database, const EventQuery& query) {
+  std::vector<JobEvent> events;
+  for (EventPage page; !page.at_end;) {
+    absl::StatusOr<EventPage> next = ReadEvents(database, query, page.cursor, kMaxExamined);
+    if (!next.ok()) return next.status();
+    page = *std::move(next);
+    std::move(page.events.begin(), page.events.end(), std::back_inserter(events));
+  }
+  return events;
 }
 
 absl::StatusOr<int64_t> ReadLastSequence(Database& database) {

@@ -52,6 +52,10 @@ struct EventPage {
 absl::StatusOr<EventPage> ReadEvents(Database& database, const EventQuery& query, int64_t after,
                                      int64_t limit);
 
+// Returns all matching events.
+absl::StatusOr<std::vector<training::v1::JobEvent>> ReadAllEvents(Database& database,
+                                                                  const EventQuery& query);
+
 // Returns the last sequence number of all jobs, including deleted ones; 0 before the first event.
 absl::StatusOr<int64_t> ReadLastSequence(Database& database);
 

@@ -247,6 +247,13 @@ absl::Status JobStore::PutCheckpoint(const training::v1::Checkpoint& checkpoint)
       .Run();
 }
 
+absl::Status JobStore::UpdateCheckpoint(const training::v1::Checkpoint& checkpoint) {
+  absl::StatusOr<Statement> update =
+      database_->Prepare("UPDATE checkpoints SET checkpoint = ?2 WHERE id = ?1");
+  if (!update.ok()) return update.status();
+  return update->Bind(1, checkpoint.id()).BindBlob(2, checkpoint.SerializeAsString()).Run();
+}
+
 absl::StatusOr<training::v1::LossCurve> JobStore::FindBaseline(const std::string& workload) {
   absl::StatusOr<Statement> find =
       database_->Prepare("SELECT curve FROM baselines WHERE workload = ?1");

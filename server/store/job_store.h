@@ -77,6 +77,8 @@ class JobStore {
                                                      int64_t batch);
 
   absl::Status PutCheckpoint(const training::v1::Checkpoint& checkpoint);
+  // Changes the record of a checkpoint, which keeps its place in the order and its size.
+  absl::Status UpdateCheckpoint(const training::v1::Checkpoint& checkpoint);
   absl::Status RemoveCheckpoint(const std::string& id);
   absl::Status PutMetadata(const std::string& key, const std::string& value);
 
