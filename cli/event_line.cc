@@ -1,7 +1,11 @@
 #include "cli/event_line.h"
 
+#include <map>
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "base/text/enum_names.h"
+#include "base/text/field_error.h"
 #include "cli/text.h"
 #include "config/precision/precision.h"
 
@@ -30,6 +34,14 @@ std::string Describe(const training::v1::Checkpoint& checkpoint) {
                       FormatBytes(checkpoint.size_bytes()));
 }
 
+std::string Describe(const training::v1::MetricReport& report) {
+  std::string text = absl::StrCat(report.reporter(), " reported about step ", report.step(), ":");
+  for (const auto& [name, value] : std::map(report.values().begin(), report.values().end())) {
+    absl::StrAppend(&text, " ", name, "=", FormatNumber(value));
+  }
+  return text;
+}
+
 std::string Describe(const JobEvent& event) {
   switch (event.what_case()) {
     case JobEvent::kStateChanged:
@@ -51,6 +63,8 @@ std::string Describe(const JobEvent& event) {
       return event.deleted().by_retention() ? "deleted by retention" : "deleted";
     case JobEvent::kRankChanged:
       return absl::StrCat("rank ended: ", event.rank_changed().reason());
+    case JobEvent::kMetricsReported:
+      return Describe(event.metrics_reported());
     case JobEvent::WHAT_NOT_SET:
       return "an event unknown to this genesisctl";
   }

@@ -29,6 +29,7 @@ ExitCode RunPause(const Arguments& arguments, Session& session);
 ExitCode RunResume(const Arguments& arguments, Session& session);
 ExitCode RunCancel(const Arguments& arguments, Session& session);
 ExitCode RunUpdate(const Arguments& arguments, Session& session);
+ExitCode RunReport(const Arguments& arguments, Session& session);
 ExitCode RunDelete(const Arguments& arguments, Session& session);
 ExitCode RunSweep(const Arguments& arguments, Session& session);
 ExitCode RunSweeps(const Arguments& arguments, Session& session);

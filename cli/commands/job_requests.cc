@@ -1,4 +1,5 @@
-// The `pause`, `resume`, `cancel`, `update`, `delete` commands: requests for one job.
+// The `pause`, `resume`, `cancel`, `update`, `report`, `delete` commands: requests for one job.
+#include <cstdint>
 #include <string>
 
 #include "absl/strings/numbers.h"
@@ -73,6 +74,32 @@ ExitCode RunUpdate(const Arguments& arguments, Session& session) {
                        session);
   }
   return Ask(request, arguments, session, &Service::UpdateJob);
+}
+
+ExitCode RunReport(const Arguments& arguments, Session& session) {
+  training::v1::ReportMetricsRequest request;
+  request.set_checkpoint_id(arguments.Value("checkpoint"));
+  int64_t step = 0;
+  if (arguments.Has("step")) {
+    if (!absl::SimpleAtoi(arguments.Value("step"), &step)) {
+      return ReportUsage(absl::StrCat("--step is ", QuoteValue(arguments.Value("step")),
+                                      "; accepted: a whole number, 0 or more"),
+                         session);
+    }
+    request.set_step(step);
+  }
+  for (size_t i = 1; i < arguments.operands.size(); ++i) {
+    const std::string& operand = arguments.operands[i];
+    const size_t equals = operand.rfind('=');
+    double value = 0;
+    if (equals == std::string::npos || !absl::SimpleAtod(operand.substr(equals + 1), &value)) {
+      return ReportUsage(absl::StrCat("report: ", QuoteValue(operand),
+                                      " is not accepted; accepted: NAME=NUMBER, such as return=210"),
+                         session);
+    }
+    (*request.mutable_values())[operand.substr(0, equals)] = value;
+  }
+  return Ask(request, arguments, session, &Service::ReportMetrics);
 }
 
 ExitCode RunDelete(const Arguments& arguments, Session& session) {

@@ -70,6 +70,18 @@ void AddProgress(const training::v1::Progress& progress, Pairs& pairs) {
   if (!eta.empty()) pairs.emplace_back("ETA", eta);
 }
 
+void AddReported(const Job& job, Pairs& pairs) {
+  for (const training::v1::ReportedMetric& each : job.reported_metrics()) {
+    std::string text = absl::StrFormat("%s at step %d", FormatFigure(each.value()), each.step());
+    if (job.has_followed_metric() && each.name() == job.spec().evaluation().metric()) {
+      absl::StrAppendFormat(&text, ", best %s at step %d",
+                            FormatFigure(job.followed_metric().best_value()),
+                            job.followed_metric().best_step());
+    }
+    pairs.emplace_back(absl::StrCat("reported ", Printable(each.name())), std::move(text));
+  }
+}
+
 std::string JobDetails(const Job& job) {
   Pairs pairs = {
       {"job", Printable(job.id())},
@@ -96,6 +108,7 @@ std::string JobDetails(const Job& job) {
       pairs.emplace_back(absl::StrCat("held-out ", Printable(name)), FormatFigure(value));
     }
   }
+  AddReported(job, pairs);
   pairs.emplace_back("restarts", absl::StrCat(job.restarts(), " of ", job.spec().max_restarts()));
   pairs.emplace_back("created", FormatTimestamp(job.create_time()));
   if (job.has_start_time()) pairs.emplace_back("started", FormatTimestamp(job.start_time()));

@@ -1,7 +1,13 @@
+#include <cmath>
+#include <string>
+
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "base/text/enum_names.h"
+#include "base/text/field_error.h"
 #include "config/job/field_rules.h"
 #include "config/job/job_sections.h"
+#include "config/job/key_name.h"
 
 namespace genesis {
 
@@ -24,10 +30,37 @@ void CheckLength(const TrainingSpec& training, Faults& faults) {
   }
 }
 
+void CheckFollowedMetric(const EvaluationSpec& evaluation, Faults& faults) {
+  const bool follows = !evaluation.metric().empty();
+  if (follows && !IsKeyName(evaluation.metric())) {
+    faults.Add("evaluation.metric", QuoteValue(evaluation.metric()), kKeyNames);
+  }
+  const bool has_mode = evaluation.mode() != training::v1::METRIC_MODE_UNSPECIFIED;
+  if (follows && !has_mode) {
+    faults.Add("evaluation.mode", "",
+               "required with evaluation.metric; give MAX if larger values are better, or MIN");
+  }
+  const auto needs = [&](const char* path, const std::string& value) {
+    faults.Add(path, "",
+               absl::StrCat(value,
+                            " needs evaluation.metric; name the metric that callers report, "
+                            "or remove ",
+                            path));
+  };
+  if (!follows && has_mode) needs("evaluation.mode", ShortEnumName(evaluation.mode()));
+  if (!follows && evaluation.has_target()) {
+    needs("evaluation.target", FormatNumber(evaluation.target()));
+  }
+  if (!std::isfinite(evaluation.target())) {
+    faults.Add("evaluation.target", FormatNumber(evaluation.target()), "a finite number");
+  }
+}
+
 // Rules that use the held-out loss need it to be measured during training.
 void CheckEvaluation(const JobSpec& spec, Faults& faults) {
   const EvaluationSpec& evaluation = spec.evaluation();
   CheckRanges("evaluation", evaluation, faults);
+  CheckFollowedMetric(evaluation, faults);
   if (evaluation.every_steps() != 0) return;
   const auto needs = [&](const char* path, double value) {
     if (value <= 0) return;
@@ -37,9 +70,10 @@ void CheckEvaluation(const JobSpec& spec, Faults& faults) {
                             "evaluations (>= 1), or remove ",
                             path));
   };
-  needs("evaluation.patience", evaluation.patience());
+  const bool follows_loss = evaluation.metric().empty();
+  if (follows_loss) needs("evaluation.patience", evaluation.patience());
   needs("training.target_loss", spec.training().target_loss());
-  needs("checkpoint.keep_best", spec.checkpoint().keep_best());
+  if (follows_loss) needs("checkpoint.keep_best", spec.checkpoint().keep_best());
 }
 
 void CheckTrace(const JobSpec& spec, Faults& faults) {
@@ -166,7 +200,9 @@ void FillTraining(JobSpec& spec) {
   training::v1::CheckpointSpec& checkpoint = *spec.mutable_checkpoint();
   FillDefaults(checkpoint);
   if (checkpoint.keep_best() == 0) {
-    checkpoint.set_keep_best(spec.evaluation().every_steps() > 0 ? 1 : -1);
+    const bool measured =
+        spec.evaluation().every_steps() > 0 || !spec.evaluation().metric().empty();
+    checkpoint.set_keep_best(measured ? 1 : -1);
   }
 }
 

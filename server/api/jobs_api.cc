@@ -137,6 +137,12 @@ void TrainingApi::UpdateJob(const Caller& caller, const training::v1::UpdateJobR
   parts_.jobs->requests().Update(caller, request, AnswerWithJob(callback));
 }
 
+void TrainingApi::ReportMetrics(const Caller& caller,
+                                const training::v1::ReportMetricsRequest& request,
+                                const Callback<training::v1::ReportMetricsResponse>& callback) {
+  parts_.jobs->requests().ReportMetrics(caller, request, AnswerWithJob(callback));
+}
+
 // The records are removed first, so that no client receives a file about to be removed.
 void TrainingApi::DeleteJob(const Caller& caller, const training::v1::DeleteJobRequest& request,
                             const Callback<training::v1::DeleteJobResponse>& callback) {

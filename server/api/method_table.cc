@@ -53,6 +53,7 @@ const std::vector<MethodRow>& MethodTable() {
         {"CancelJob", kSubmitter, true},
         {"DeleteJob", kSubmitter, true},
         {"UpdateJob", kSubmitter, true},
+        {"ReportMetrics", kSubmitter, true},
         {"CreateSweep", kSubmitter, true},
         {"GetSweep", kViewer, false},
         {"ListSweeps", kViewer, false},

@@ -27,6 +27,7 @@
   METHOD(CancelJob)                   \
   METHOD(UpdateJob)                   \
   METHOD(DeleteJob)                   \
+  METHOD(ReportMetrics)               \
   METHOD(CreateSweep)                 \
   METHOD(GetSweep)                    \
   METHOD(ListSweeps)                  \

@@ -65,7 +65,7 @@ export class JobFacts {
   show(job) {
     const precision = job.precision ?? {}, mode = job.progress?.mode ?? precision.mode, checkpoint = job.latest_checkpoint;
     const ranks = job.ranks ?? [];
-    const text = JSON.stringify([job.state, job.owner, job.labels, precision, mode, checkpoint?.id, job.restarts, job.worker, job.evaluation?.step, ranks.length, job.priority]);
+    const text = JSON.stringify([job.state, job.owner, job.labels, precision, mode, checkpoint?.id, job.restarts, job.worker, job.evaluation?.step, job.reported_metrics, ranks.length, job.priority]);
     const ended = isFinal(stateOf(job));
     // The worker's last lines may have come since the last reading.
     if (ended && !this.ended) setTimeout(() => this.readLog(), LOG_SECONDS * 1000);
@@ -86,6 +86,8 @@ export class JobFacts {
       fact("Skipped steps", Number(job.progress?.skipped_steps) > 0 && grouped(job.progress.skipped_steps)),
       fact("Checkpoint", checkpoint && `step ${grouped(checkpoint.step)}, ${bytes(checkpoint.size_bytes)}`),
       metrics.flatMap(([name, value]) => fact(word(name), String(Number(Number(value).toPrecision(4))))),
+      (job.reported_metrics ?? []).flatMap((/** @type {any} */ { name, value, step }) =>
+        fact(`Reported ${name}`, `${Number(Number(value).toPrecision(4))} at step ${grouped(step ?? 0)}`)),
       fact("Host memory", Number(job.peak_memory_bytes) > 0 && bytes(job.peak_memory_bytes)),
       fact("Device memory", Number(job.peak_device_bytes) > 0 && bytes(job.peak_device_bytes)));
     replace(this.spec, outline(job.spec));

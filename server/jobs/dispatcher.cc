@@ -12,6 +12,7 @@
 #include "config/job/workload.h"
 #include "config/precision/precision.h"
 #include "server/base/job_log.h"
+#include "server/jobs/followed_metric.h"
 #include "server/jobs/gang.h"
 #include "server/ledger/job_state.h"
 #include "spdlog/spdlog.h"
@@ -266,6 +267,9 @@ training::v1::StartJob Dispatcher::MakeStart(const Job& job) const {
   const std::vector<training::v1::Checkpoint> checkpoints = table_.CheckpointsOf(job.id());
   for (auto it = checkpoints.rbegin(); it != checkpoints.rend(); ++it) {
     start.add_resume_from(it->path());
+  }
+  if (!job.spec().evaluation().metric().empty()) {
+    *start.mutable_metric_values() = MetricValuesOf(job, checkpoints);
   }
   return start;
 }

@@ -30,12 +30,13 @@ JobManager::JobManager(Options options, JobStore* store, Workers* workers, Metri
                .workers = workers,
                .metrics = metrics},
       attempts_(context_),
-      reports_(context_, &attempts_),
+      metric_reports_(context_),
+      reports_(context_, &attempts_, &metric_reports_),
       submissions_(context_, &attempts_),
       queries_(&ledger_, &dispatcher_, &precision_, &stats_, workers,
                Visibility(options_.own_jobs_only)),
       admission_(options_, &ledger_, &dispatcher_, workers, metrics),
-      requests_(context_, &attempts_, &admission_),
+      requests_(context_, &attempts_, &admission_, &metric_reports_),
       metrics_(metrics) {}
 
 JobManager::~JobManager() { Stop(); }

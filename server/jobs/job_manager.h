@@ -11,6 +11,7 @@
 #include "server/jobs/job_queries.h"
 #include "server/jobs/job_requests.h"
 #include "server/jobs/job_stops.h"
+#include "server/jobs/metric_reports.h"
 #include "server/jobs/precision_control.h"
 #include "server/jobs/submissions.h"
 #include "server/jobs/worker_reports.h"
@@ -82,6 +83,7 @@ class JobManager {
   Dispatcher dispatcher_;
   const JobContext context_;
   JobAttempts attempts_;
+  MetricReports metric_reports_;
   WorkerReports reports_;
   Submissions submissions_;
   JobQueries queries_;

@@ -176,6 +176,17 @@ absl::StatusOr<Job> JobRequests::UpdateNow(const Job& job,
   return *changed;
 }
 
+void JobRequests::ReportMetrics(const Caller& caller,
+                                const training::v1::ReportMetricsRequest& request,
+                                const Callback<Job>& callback) {
+  Ask<Job>(
+      caller, request.job_id(),
+      [this, caller, request](const Job& job) {
+        return metric_reports_.Record(job, caller, request);
+      },
+      callback);
+}
+
 void JobRequests::Delete(const Caller& caller, const training::v1::DeleteJobRequest& request,
                          const Callback<std::vector<training::v1::Checkpoint>>& callback) {
   Ask<std::vector<training::v1::Checkpoint>>(

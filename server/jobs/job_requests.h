@@ -9,6 +9,7 @@
 #include "server/jobs/admission.h"
 #include "server/jobs/job_attempts.h"
 #include "server/jobs/job_context.h"
+#include "server/jobs/metric_reports.h"
 
 namespace genesis {
 
@@ -18,14 +19,18 @@ struct Cancellation {
   std::string by = "a user";  // For reasons: "cancelled by a user".
 };
 
-// User requests for existing jobs: pause, resume, cancel, update,
-// delete. Also drains workers.
+// User requests for existing jobs: pause, resume, cancel, update, report metrics, delete. Also
+// drains workers.
 //
 // Owner: JobManager. Threads: any; a callback runs on the writer thread when the change is durable.
 class JobRequests {
  public:
-  JobRequests(const JobContext& context, JobAttempts* attempts, Admission* admission)
-      : context_(context), attempts_(*attempts), admission_(*admission) {}
+  JobRequests(const JobContext& context, JobAttempts* attempts, Admission* admission,
+              MetricReports* metric_reports)
+      : context_(context),
+        attempts_(*attempts),
+        admission_(*admission),
+        metric_reports_(*metric_reports) {}
 
   // Each passes PERMISSION_DENIED to the callback unless the caller owns the job or is an admin.
   void Pause(const Caller& caller, const std::string& job_id,
@@ -36,6 +41,8 @@ class JobRequests {
               const Callback<training::v1::Job>& callback);
   void Update(const Caller& caller, const training::v1::UpdateJobRequest& request,
               const Callback<training::v1::Job>& callback);
+  void ReportMetrics(const Caller& caller, const training::v1::ReportMetricsRequest& request,
+                     const Callback<training::v1::Job>& callback);
   // Deletes a finished job. Passes the checkpoints whose records were removed with it to the
   // callback; the caller removes their files.
   void Delete(const Caller& caller, const training::v1::DeleteJobRequest& request,
@@ -65,6 +72,7 @@ class JobRequests {
   const JobContext& context_;
   JobAttempts& attempts_;
   Admission& admission_;
+  MetricReports& metric_reports_;
 };
 
 }  // namespace genesis

@@ -188,6 +188,7 @@ void WorkerReports::OnBack(const Job& job) {
   if (context_.checkpoints.IsAwaited(job.id())) {
     context_.table.Announce([this, id = job.id()] { context_.checkpoints.SendAgain(id); });
   }
+  metric_reports_.Send(job);
 }
 
 void WorkerReports::OnStarted(const Job& job, const training::v1::Started& started) {
@@ -252,6 +253,8 @@ void WorkerReports::OnCheckpoint(const Job& job, const training::v1::CheckpointW
   }
   checkpoint.set_owner(job.owner());
   checkpoint.set_write_seconds(job.latest_checkpoint().write_seconds());
+  checkpoint.clear_reported_metrics();
+  metric_reports_.Fill(job, checkpoint);
   // If the requested step already has a checkpoint, the worker reports that one again. After a
   // rewind, another file with the same ID takes its place.
   if (MessageDifferencer::Equals(job.latest_checkpoint(), checkpoint)) {
@@ -291,6 +294,7 @@ void WorkerReports::OnPrecisionChanged(const Job& job,
   training::v1::JobEvent event;
   *event.mutable_precision_changed() = change;
   context_.table.AddEvent(job.id(), std::move(event));
+  metric_reports_.ForgetAfter(*changed, change.resumed_step());
   training::v1::EffectivePrecision& precision = *changed->mutable_precision();
   precision.set_mode(change.to());
   precision.set_execution(change.execution());

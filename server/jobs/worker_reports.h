@@ -6,6 +6,7 @@
 #include "genesis/training/v1/worker_service.pb.h"
 #include "server/jobs/job_attempts.h"
 #include "server/jobs/job_context.h"
+#include "server/jobs/metric_reports.h"
 #include "server/workers/worker_events.h"
 
 namespace genesis {
@@ -16,8 +17,8 @@ namespace genesis {
 // Owner: JobManager. Threads: any for the methods of WorkerEvents.
 class WorkerReports final : public WorkerEvents {
  public:
-  WorkerReports(const JobContext& context, JobAttempts* attempts)
-      : context_(context), attempts_(*attempts) {}
+  WorkerReports(const JobContext& context, JobAttempts* attempts, MetricReports* metric_reports)
+      : context_(context), attempts_(*attempts), metric_reports_(*metric_reports) {}
 
   void OnCapacity() override;
   void OnWorkerEvent(const training::v1::AttachRequest& event, int rank) override;
@@ -46,6 +47,7 @@ class WorkerReports final : public WorkerEvents {
 
   const JobContext& context_;
   JobAttempts& attempts_;
+  MetricReports& metric_reports_;
 };
 
 }  // namespace genesis

@@ -72,6 +72,9 @@ class Documents(unittest.TestCase):
     def test_the_history_page(self):
         self.assertIn("run-1", self.run_page("history.md", AT_WORK))
 
+    def test_the_page_of_reported_metrics(self):
+        self.assertIn("reported return", self.run_page("reported_metrics.md", AT_WORK))
+
     def test_the_page_of_http(self):
         output = self.run_page("http_api.md", AT_WORK)
         self.assertIn('"job_id":"run-2"', output.replace(" ", "").replace('"id":', '"job_id":'))

@@ -286,6 +286,17 @@ class Outages(ExportersTest):
         self.assertIn("1 dropped", self.end(forward)[0])
         self.assertIn("not sent: the end of job run, which was deleted", self.errors.read_text())
 
+    def test_reports_of_callers_have_their_step(self):
+        daemon, tool = self.killed_amid_a_job()
+        daemon.ctl("report", "run", "return=210.5", "--step", "1")
+        daemon.ctl("cancel", "run")
+        tools = (tool, "wandb:project")
+        forward = self.forward(daemon, *tools)
+        self.wait_until_sent(*tools)
+        self.end(forward)
+        self.assertEqual(self.scalars("run", "reported/return"), [(1, 210.5)])
+        self.assertEqual([row["reported/step"] for row in self.wandb_rows("run")[0] if row.get("reported/return") == 210.5], [1])
+
     def test_events_that_the_daemon_dropped_are_counted_and_the_end_is_sent(self):
         daemon, tool = self.killed_amid_a_job()
         daemon.ctl("pause", "run")

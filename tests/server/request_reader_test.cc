@@ -53,6 +53,16 @@ TEST(ReadQuery, FillsFieldsOfEveryKind) {
   EXPECT_EQ(request.order(), training::v1::JOB_ORDER_PRIORITY);
 }
 
+// JSON.stringify of JavaScript writes a number that is not finite as null.
+TEST(ReadJson, RefusesNullsAmongTheNumbersOfAMap) {
+  training::v1::ReportMetricsRequest request;
+  const absl::Status refused =
+      ReadJson(R"({"step": 1, "values": {"return": null, "wins": 2}})", request);
+  EXPECT_EQ(refused.message(),
+            "values.return is null; accepted: a number; leave the key out if it has none");
+  EXPECT_TRUE(ReadJson(R"({"step": null, "values": {"null": 1}})", request).ok());
+}
+
 TEST(ReadQuery, RepeatsRepeatedFieldsOfMessages) {
   training::v1::ListEventsRequest request;
   ASSERT_TRUE(ReadQuery("filter.kinds=updated&filter.kinds=deleted&filter.states=FAILED&"

@@ -138,14 +138,18 @@ std::vector<std::string> CheckpointFolder::Paths() const {
   return paths;
 }
 
-// Reads losses from the manifests, so that the result is the same after a restart.
-std::set<int64_t> CheckpointFolder::Best(const std::vector<int64_t>& steps, int64_t count) const {
+// Reads the loss from the manifest, so that it is the same after a restart.
+std::optional<double> CheckpointFolder::HeldOutLoss(int64_t step) const {
+  const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(Path(step));
+  return manifest.ok() ? manifest->held_out_loss : std::nullopt;
+}
+
+std::set<int64_t> CheckpointFolder::Best(const std::vector<int64_t>& steps, int64_t count,
+                                         const Badness& badness) const {
   std::vector<std::pair<double, int64_t>> losses;
   for (const int64_t step : count > 0 ? steps : std::vector<int64_t>()) {
-    const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(Path(step));
-    if (manifest.ok() && manifest->held_out_loss) {
-      losses.emplace_back(*manifest->held_out_loss, step);
-    }
+    const std::optional<double> loss = badness ? badness(step) : HeldOutLoss(step);
+    if (loss) losses.emplace_back(*loss, step);
   }
   std::sort(losses.begin(), losses.end());
   std::set<int64_t> best;
@@ -156,13 +160,14 @@ std::set<int64_t> CheckpointFolder::Best(const std::vector<int64_t>& steps, int6
 }
 
 std::vector<std::string> CheckpointFolder::Retain(int64_t keep_last, int64_t step,
-                                                  int64_t keep_best, int64_t verified_step) const {
+                                                  int64_t keep_best, int64_t verified_step,
+                                                  const Badness& badness) const {
   std::vector<int64_t> current;  // Newest first.
   std::vector<int64_t> going;
   for (const int64_t s : Steps()) (s <= step ? current : going).push_back(s);
   std::sort(current.rbegin(), current.rend());
   std::sort(going.rbegin(), going.rend());
-  const std::set<int64_t> best = Best(current, keep_best);
+  const std::set<int64_t> best = Best(current, keep_best, badness);
   const auto sound = [&](int64_t s) {
     return s == verified_step || VerifyCheckpoint(Path(s)).ok();
   };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -36,19 +37,25 @@ class CheckpointFolder {
   // checkpoint of its step lists.
   void RemoveShard(int64_t step, const ShardPlace& place) const;
 
+  // Returns how bad the checkpoint of a step is, such as its loss; nullopt if that is not known.
+  using Badness = std::function<std::optional<double>(int64_t step)>;
+
   // Removes old checkpoints, with manifests and shards, and returns the removed IDs. Keeps the
-  // newest `keep_last` (at least one) up to `step` and the `keep_best` with the lowest held-out
-  // loss in their manifests. Removes checkpoints of later steps, which a rewind has made obsolete.
-  // If no kept checkpoint verifies, also keeps another that does: the newest, later steps last. The
-  // checkpoint of `verified_step` is known to verify.
+  // newest `keep_last` (at least one) up to `step` and the `keep_best` with the lowest `badness`,
+  // by default the held-out loss in their manifests. Removes checkpoints of later steps, which a
+  // rewind has made obsolete. If no kept checkpoint verifies, also keeps another that does: the
+  // newest, later steps last. The checkpoint of `verified_step` is known to verify.
   std::vector<std::string> Retain(int64_t keep_last, int64_t step, int64_t keep_best = 0,
-                                  int64_t verified_step = -1) const;
+                                  int64_t verified_step = -1,
+                                  const Badness& badness = nullptr) const;
 
  private:
   std::optional<int64_t> StepOf(const std::string& name) const;
   std::vector<int64_t> Steps() const;
   void RemoveStrayShards() const;
-  std::set<int64_t> Best(const std::vector<int64_t>& steps, int64_t count) const;
+  std::optional<double> HeldOutLoss(int64_t step) const;
+  std::set<int64_t> Best(const std::vector<int64_t>& steps, int64_t count,
+                         const Badness& badness) const;
 
   std::string folder_;
   std::string prefix_;  // "<job id>-step-"

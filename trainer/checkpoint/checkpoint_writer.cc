@@ -20,7 +20,7 @@ double Seconds(std::chrono::steady_clock::time_point since) {
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(CheckpointFolder folder, Retention retention)
-    : folder_(std::move(folder)), retention_(retention), thread_([this] { Serve(); }) {}
+    : folder_(std::move(folder)), retention_(std::move(retention)), thread_([this] { Serve(); }) {}
 
 CheckpointWriter::~CheckpointWriter() {
   {
@@ -146,8 +146,8 @@ absl::Status CheckpointWriter::Write(const Job& job) {
   if (job.meta.shard && job.meta.shard->rank > 0) return absl::OkStatus();
   written.size = *size;
   written.shards = job.meta.shard ? job.meta.shard->ranks : 0;
-  written.removed_ids =
-      folder_.Retain(retention_.keep_last, written.step, retention_.keep_best, written.step);
+  written.removed_ids = folder_.Retain(retention_.keep_last, written.step, retention_.keep_best,
+                                       written.step, retention_.badness);
   written.seconds = Seconds(begin);
   if (job.callback) job.callback(written);
   return absl::OkStatus();

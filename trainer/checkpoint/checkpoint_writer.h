@@ -43,6 +43,7 @@ class CheckpointWriter {
   struct Retention {
     int64_t keep_last = 1;
     int64_t keep_best = 0;
+    CheckpointFolder::Badness badness = nullptr;  // Called on the background thread.
   };
   using Callback = std::function<void(const WrittenCheckpoint&)>;
 

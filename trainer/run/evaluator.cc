@@ -116,7 +116,8 @@ void Evaluator::Measure(int64_t step, RankGroup& ranks) {
   state_.newest_step = step;
   state_.newest.reset();
   if (note_ == kNothingCounts || note_ == kNothingHeldOut) return;
-  if (evaluation.loss() < state_.best_loss - spec_.evaluation().min_improvement()) {
+  const double margin = FollowsLoss() ? spec_.evaluation().min_improvement() : 0;
+  if (evaluation.loss() < state_.best_loss - margin) {
     state_.best_loss = evaluation.loss();
     state_.best_step = step;
     state_.without_improvement = 0;
@@ -180,7 +181,7 @@ std::string Evaluator::StopReason() const {
     return absl::StrFormat("the held-out loss reached %.6g; training.target_loss is %g",
                            state_.newest->loss(), target);
   }
-  const int32_t patience = spec_.evaluation().patience();
+  const int32_t patience = FollowsLoss() ? spec_.evaluation().patience() : 0;
   if (patience > 0 && state_.without_improvement >= patience) {
     return absl::StrFormat(
         "%d evaluations in a row did not improve on the held-out loss %.6g of step %d; "

@@ -36,6 +36,8 @@ class Evaluator {
 
  private:
   training::v1::Evaluation Figures(int64_t step);
+  // Returns whether patience and min_improvement are about the held-out loss.
+  bool FollowsLoss() const { return spec_.evaluation().metric().empty(); }
 
   const training::v1::JobSpec& spec_;
   const Dataset& dataset_;

@@ -29,6 +29,7 @@ void RunAgreement::Tell(bool time_is_up, double seconds, bool news) {
                    .checkpoint = control_.TakeCheckpointRequest(),
                    .time_is_up = time_is_up,
                    .fp32 = fp32.has_value(),
+                   .complete = !control_.EarlyEnd().empty(),
                    .news = news,
                    .seconds = seconds});
   agreed_checkpoint_ = true;
@@ -59,6 +60,13 @@ std::optional<std::string> RunAgreement::TakeFp32Request() {
   if (!std::exchange(agreed_fp32_, false) || !ranks_.agreed().fp32) return std::nullopt;
   std::string reason = std::exchange(fp32_reason_, "");
   return reason.empty() ? "another rank was asked to" : reason;
+}
+
+std::string RunAgreement::EarlyEnd() const {
+  std::string reason = control_.EarlyEnd();
+  if (ranks_.alone()) return reason;
+  if (!ranks_.agreed().complete) return "";
+  return reason.empty() ? "another rank ends the job" : reason;
 }
 
 bool RunAgreement::TakeCheckpoint() {

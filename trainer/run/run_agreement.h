@@ -32,6 +32,8 @@ class RunAgreement {
   // Returns the reason to continue in FP32, once for each request.
   std::optional<std::string> TakeFp32Request();
   bool news() const { return ranks_.agreed().news; }
+  // Returns why the job is complete before its last step, or "".
+  std::string EarlyEnd() const;
   bool TimeIsUp(bool own) const { return ranks_.alone() ? own : ranks_.agreed().time_is_up; }
   double StepSeconds(double own) const { return ranks_.alone() ? own : ranks_.agreed().seconds; }
 

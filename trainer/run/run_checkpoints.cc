@@ -24,6 +24,17 @@ namespace {
 // Network file systems may cache for a while that a name did not exist.
 constexpr std::chrono::minutes kLatest{2};
 
+// Returns the order of checkpoints by evaluation.metric; null if the job follows none.
+CheckpointFolder::Badness ReportedBadness(const training::v1::EvaluationSpec& spec,
+                                          const RunControl& control) {
+  if (spec.metric().empty()) return nullptr;
+  const double sign = spec.mode() == training::v1::METRIC_MODE_MAX ? -1 : 1;
+  return [&control, sign](int64_t step) -> std::optional<double> {
+    const std::optional<double> value = control.MetricValue(step);
+    return value ? std::optional(sign * *value) : std::nullopt;
+  };
+}
+
 void RequireWritten(const absl::Status& status) {
   Require(status, absl::IsOutOfRange(status) ? training::v1::FAILURE_CAUSE_NON_FINITE
                                              : training::v1::FAILURE_CAUSE_CHECKPOINT);
@@ -31,8 +42,8 @@ void RequireWritten(const absl::Status& status) {
 
 }  // namespace
 
-RunCheckpoints::RunCheckpoints(const training::v1::StartJob& start, RunObserver& observer,
-                               RankGroup& ranks)
+RunCheckpoints::RunCheckpoints(const training::v1::StartJob& start, const RunControl& control,
+                               RunObserver& observer, RankGroup& ranks)
     : start_(start),
       observer_(observer),
       ranks_(ranks),
@@ -40,7 +51,8 @@ RunCheckpoints::RunCheckpoints(const training::v1::StartJob& start, RunObserver&
       sharded_(!ranks.alone() && start.spec().checkpoint().sharded()),
       folder_(start.checkpoint_dir(), start.job_id()),
       writer_(folder_, {.keep_last = start.spec().checkpoint().keep_last(),
-                        .keep_best = std::max(0, start.spec().checkpoint().keep_best())}) {}
+                        .keep_best = std::max(0, start.spec().checkpoint().keep_best()),
+                        .badness = ReportedBadness(start.spec().evaluation(), control)}) {}
 
 void RunCheckpoints::Prepare() {
   if (writes_) Require(folder_.Prepare(), training::v1::FAILURE_CAUSE_CHECKPOINT);

@@ -11,6 +11,7 @@
 #include "trainer/checkpoint/checkpoint_writer.h"
 #include "trainer/checkpoint/training_state.h"
 #include "trainer/distributed/rank_group.h"
+#include "trainer/runtime/run_control.h"
 #include "trainer/runtime/run_observer.h"
 
 namespace genesis {
@@ -23,7 +24,8 @@ namespace genesis {
 // a write that failed in the background throws from the next call.
 class RunCheckpoints {
  public:
-  RunCheckpoints(const training::v1::StartJob& start, RunObserver& observer, RankGroup& ranks);
+  RunCheckpoints(const training::v1::StartJob& start, const RunControl& control,
+                 RunObserver& observer, RankGroup& ranks);
 
   // Creates the folder. All ranks call Prepare, Save, Repeat and Flush in the same order.
   void Prepare();

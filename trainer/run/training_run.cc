@@ -58,7 +58,7 @@ class Run {
         observer_(observer),
         ranks_(ranks),
         agreement_(control, ranks),
-        checkpoints_(start, observer, ranks),
+        checkpoints_(start, control, observer, ranks),
         trace_(start, device.cuda(), observer) {}
 
   Finished Execute() {
@@ -251,8 +251,7 @@ class Run {
   }
 
   double Delay() const {
-    const bool reduced = IsReducedPrecision(session_->mode());
-    return reduced ? session_->faults().Delay(step_) : 0;
+    return IsReducedPrecision(session_->mode()) ? session_->faults().Delay(step_) : 0;
   }
 
   // Reads the metrics of the oldest unread step. A decision that they cause is left in pending_.
@@ -392,6 +391,7 @@ class Run {
       early_end_ = evaluator_->StopReason();
     }
     if (early_end_.empty() && following_) early_end_ = following_->end_reason();
+    if (early_end_.empty()) early_end_ = agreement_.EarlyEnd();
     return !early_end_.empty();
   }
 

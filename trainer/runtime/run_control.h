@@ -1,11 +1,13 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <optional>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "genesis/training/v1/worker_service.pb.h"
 
 namespace genesis {
 
@@ -35,12 +37,35 @@ class RunControl {
     return fp32_reason_;
   }
 
+  // Replaces what callers have reported about evaluation.metric.
+  void SetMetricValues(const training::v1::MetricValues& values) {
+    const absl::MutexLock lock(&mutex_);
+    metric_values_ = values;
+    ends_early_.store(!values.early_end().empty(), std::memory_order_release);
+  }
+  // Returns the value for a step; nullopt if there is none.
+  std::optional<double> MetricValue(int64_t step) const {
+    const absl::MutexLock lock(&mutex_);
+    for (int i = 0; i < metric_values_.steps_size() && i < metric_values_.values_size(); ++i) {
+      if (metric_values_.steps(i) == step) return metric_values_.values(i);
+    }
+    return std::nullopt;
+  }
+  // Returns why the job is complete before its last step, or "". Takes no lock in that case.
+  std::string EarlyEnd() const {
+    if (!ends_early_.load(std::memory_order_acquire)) return "";
+    const absl::MutexLock lock(&mutex_);
+    return metric_values_.early_end();
+  }
+
  private:
   std::atomic<bool> checkpoint_{false};
   std::atomic<bool> stop_{false};
   std::atomic<bool> fp32_{false};
-  absl::Mutex mutex_;
+  std::atomic<bool> ends_early_{false};
+  mutable absl::Mutex mutex_;
   std::string fp32_reason_ ABSL_GUARDED_BY(mutex_);
+  training::v1::MetricValues metric_values_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace genesis

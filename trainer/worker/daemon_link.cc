@@ -224,7 +224,9 @@ class Attachment {
       case AttachResponse::kStartJob: {
         const absl::MutexLock lock(&mutex_);
         // A worker serves one job; a second StartJob is a bug of the daemon.
-        if (!start_) start_ = std::move(*command.mutable_start_job());
+        if (start_) break;
+        control_.SetMetricValues(command.start_job().metric_values());
+        start_ = std::move(*command.mutable_start_job());
         break;
       }
       case AttachResponse::kTakeCheckpoint:
@@ -245,6 +247,9 @@ class Attachment {
         break;
       case AttachResponse::kLeaveReducedPrecision:
         control_.RequestFp32(command.leave_reduced_precision().reason());
+        break;
+      case AttachResponse::kMetricValues:
+        control_.SetMetricValues(command.metric_values());
         break;
       case AttachResponse::COMMAND_NOT_SET:
         break;

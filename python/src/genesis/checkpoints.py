@@ -92,6 +92,11 @@ class Checkpoint:
     def loss(self) -> float:
         return self.record.loss
 
+    @property
+    def reported_metrics(self) -> Dict[str, float]:
+        """Metrics that callers reported for its step (``Job.report``), by name."""
+        return dict(self.record.reported_metrics)
+
     def download(self, path: FilePath, *, on_progress: OnProgress = None) -> pathlib.Path:
         """Downloads the file and verifies its checksum. Call it again to resume an interrupted download.
 

@@ -17,7 +17,7 @@ class Event:
     """One event of one job."""
 
     #: ``state_changed``, ``precision_changed``, ``incident``, ``checkpoint_written``, ``evaluated``, ``updated``,
-    #: ``rank_changed``, ``deleted``, ``log_line`` (``Job.events`` alone); or ``update`` if only the metrics of the job changed.
+    #: ``rank_changed``, ``metrics_reported``, ``deleted``, ``log_line`` (``Job.events`` alone); or ``update`` if only the metrics of the job changed.
     kind: str
     #: The message of that kind; the text of a log line; the job's progress for an ``update``.
     value: Any

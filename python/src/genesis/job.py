@@ -224,6 +224,26 @@ class Job:
         self.message = self._connection.call("UpdateJob", request).job
         return self
 
+    def report(self, values: Mapping[str, float], step: Optional[int] = None, *, checkpoint: Union[str, Checkpoint] = "") -> "Job":
+        """Reports metrics that were measured with the weights of one step, such as the return of agents that act with a checkpoint.
+
+        A report can be repeated; another value for the same step and name replaces the earlier one.
+
+        Args:
+            values: finite numbers by name, at most 64.
+            step: number of optimizer steps before the measurement. Default: the step of ``checkpoint``.
+            checkpoint: the checkpoint that was measured, or its ID.
+
+        Raises:
+            InvalidArgumentError: a name or a value is not accepted, or neither ``step`` nor ``checkpoint`` was given.
+            NotFoundError: the job has no such checkpoint.
+            ResourceExhaustedError: the job would have more than 64 metrics.
+        """
+        fields = {} if step is None else {"step": step}
+        checkpoint_id = checkpoint.id if isinstance(checkpoint, Checkpoint) else checkpoint
+        self.message = self._connection.call("ReportMetrics", job_id=self.id, values=values, checkpoint_id=checkpoint_id, **fields).job
+        return self
+
     def delete(self, *, checkpoints: bool = False) -> int:
         """Deletes a job that has ended, and also its checkpoints if ``checkpoints``.
 

@@ -24,7 +24,8 @@ def shown(value: Any) -> str:
 
 def _accepted(field: FieldDescriptor) -> str:
     if field.message_type is not None:
-        return "a dict of text to text" if field.message_type.GetOptions().map_entry else field.message_type.name
+        entry = field.message_type
+        return f"a dict of text to {_accepted(entry.fields_by_name['value'])}" if entry.GetOptions().map_entry else entry.name
     one = _ACCEPTED.get(field.cpp_type, "bytes")
     # protobuf 4 has no is_repeated.
     repeated = field.is_repeated if hasattr(field, "is_repeated") else field.label == FieldDescriptor.LABEL_REPEATED

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <optional>
 
 #include "base/files/crc32c.h"
 #include "base/files/durable_file.h"
@@ -33,6 +34,20 @@ TEST(CheckpointFolderTest, KeepsTheNewestOfItsOwnJob) {
   EXPECT_THAT(folder.Retain(2, 300), IsEmpty());
   EXPECT_TRUE(fs::exists(temp.path() + "/a-step-1-step-000000000001.pt"));
   EXPECT_TRUE(fs::exists(temp.path() + "/a-step-best.pt"));
+}
+
+TEST(CheckpointFolderTest, KeepsTheBestByValuesFromOutside) {
+  const TempDir temp;
+  const CheckpointFolder folder(temp.path(), "a");
+  for (const int step : {100, 200, 300, 400}) {
+    temp.Write(fs::path(folder.Path(step)).filename(), "x");
+  }
+  const auto badness = [](int64_t step) -> std::optional<double> {
+    if (step == 100) return std::nullopt;
+    return step == 200 ? -5 : 3;
+  };
+  EXPECT_THAT(folder.Retain(1, 400, 1, 400, badness), ElementsAre("a-step-300", "a-step-100"));
+  EXPECT_TRUE(fs::exists(folder.Path(200)));
 }
 
 // Because the checkpoint of step 300 was corrupt, the job continued from 100 and is now at 200.

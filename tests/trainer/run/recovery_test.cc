@@ -6,6 +6,9 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
+#include <map>
+#include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
@@ -377,6 +380,42 @@ TEST_F(RecoveryTest, EvaluatesStopsEarlyAndKeepsTheBest) {
   EXPECT_TRUE(observer_.evaluations[0].best());
   EXPECT_FALSE(observer_.evaluations[1].best());
   EXPECT_TRUE(observer_.checkpoints.back().checkpoint().has_held_out_loss());
+}
+
+TEST_F(RecoveryTest, FollowsWhatCallersReport) {
+  job_.mutable_spec()->mutable_checkpoint()->set_every_steps(10);
+  job_.mutable_spec()->mutable_checkpoint()->set_keep_last(1);
+  job_.mutable_spec()->mutable_checkpoint()->set_keep_best(1);
+  training::v1::EvaluationSpec& evaluation = *job_.mutable_spec()->mutable_evaluation();
+  evaluation.set_metric("return");
+  evaluation.set_mode(training::v1::METRIC_MODE_MAX);
+  evaluation.set_every_steps(5);
+  evaluation.set_patience(1);
+  evaluation.set_min_improvement(1e6);
+  training::v1::MetricValues values;
+  for (const auto& [step, value] : std::map<int64_t, double>{{10, 7}, {20, -9}}) {
+    values.add_steps(step);
+    values.add_values(value);
+  }
+  control_.SetMetricValues(values);
+  observer_.on_step = [&](int64_t step) {
+    if (step < 33) return;
+    values.set_early_end("the target is reached");
+    control_.SetMetricValues(values);
+  };
+  const Finished finished = Run();
+  ASSERT_EQ(finished.outcome(), Finished::OUTCOME_COMPLETED);
+  EXPECT_EQ(finished.early_end(), "the target is reached");
+  const int64_t last = finished.progress().step();
+  EXPECT_GE(last, 33);
+  EXPECT_LT(last, 40);
+  EXPECT_TRUE(observer_.evaluations[1].best()) << "the held-out loss has no margin";
+  std::vector<std::string> kept;
+  for (const auto& entry : std::filesystem::directory_iterator(job_.checkpoint_dir())) {
+    if (entry.path().extension() == ".pt") kept.push_back(entry.path().stem().string());
+  }
+  EXPECT_THAT(kept, testing::UnorderedElementsAre("tiny-step-000000000010",
+                                                  absl::StrFormat("tiny-step-%012d", last)));
 }
 
 TEST_F(RecoveryTest, StopsAtATargetLossAndAtATimeLimit) {

@@ -179,6 +179,9 @@ class Follower(threading.Thread):
         self._send_steps(run, job.id, until=math.inf if is_final(job) else time, ended=is_final(job))
         if run is None or event.kind == "evaluated":
             return
+        if event.kind == "metrics_reported":
+            run.log([Row(event.value.step, time, {f"reported/{name}": value for name, value in sorted(event.value.values.items())})])
+            return
         if event.kind == "state_changed" and event.state == "STARTING":
             run.attempt(position.step + 1, time)
         run.note(job, text_of(event), self._story(job.id, event), position.step)

@@ -34,15 +34,16 @@ class WandbRun(Run):
             config={**spec_of(job), "genesis": summary(job)}, tags=[f"{key}={cleaned(value)}"[:_TAG_LENGTH] for key, value in job.labels.items()],
             settings=wandb.Settings(console="off", silent=True, x_disable_stats=True, x_disable_meta=True))
         self._run.define_metric("eval/*", step_metric="eval/step")
+        self._run.define_metric("reported/*", step_metric="reported/step")
         logged = _logged_offline(self._run) if self._run.offline else self._run.starting_step - 1
         super().__init__(target, job, max(logged, 0))
         self._open = self.step + 1  # W&B takes nothing more for earlier steps.
 
     def log(self, rows: List[Row]) -> None:
         for row in rows:
-            evaluated = {"eval/step": row.step} if "eval/loss" in row.values else {}
+            steps = {f"{name.split('/')[0]}/step": row.step for name in row.values if not name.startswith("train/")}
             self._open = max(self._open, row.step)
-            self._run.log({**row.values, **evaluated}, step=self._open)
+            self._run.log({**row.values, **steps}, step=self._open)
 
     def note(self, job: job_pb2.Job, text: str, story: str, step: int) -> None:
         self._run.notes = quoted(story)

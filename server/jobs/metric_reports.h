@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "genesis/training/v1/training_service.pb.h"
+#include "server/auth/caller.h"
+#include "server/jobs/job_context.h"
+
+namespace genesis {
+
+// The metrics that callers report about jobs. The events of a job are the record of its reports;
+// the values of each step are read from them. A job shows the value of the latest step of each
+// metric, a checkpoint shows the values of its step, and a worker gets those of evaluation.metric.
+//
+// Owner: JobManager. Threads: the writer's.
+class MetricReports {
+ public:
+  explicit MetricReports(const JobContext& context) : context_(context) {}
+
+  // Records a report. Returns the job after it, or the error.
+  absl::StatusOr<training::v1::Job> Record(const training::v1::Job& job, const Caller& caller,
+                                           const training::v1::ReportMetricsRequest& request);
+  // Sets in a new checkpoint of the job what was reported about its step.
+  void Fill(const training::v1::Job& job, training::v1::Checkpoint& checkpoint) const;
+  // Forgets what was reported about steps after `step`, to which the job went back. Call after the
+  // event of that change was added.
+  void ForgetAfter(training::v1::Job& job, int64_t step) const;
+  // Sends the values of evaluation.metric to the job's worker, if the job follows one.
+  void Send(const training::v1::Job& job) const;
+
+ private:
+  const JobContext& context_;
+};
+
+}  // namespace genesis

@@ -1,0 +1,180 @@
+"""Tests metrics that callers report: real jobs stop, and keep checkpoints, by them, through kills of daemon and worker."""
+
+import asyncio
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+
+import genesis
+import harness
+
+# More steps than any test waits for.
+ENDLESS = 100_000_000
+# Checkpoints are removed so late that a test can report about the newest one.
+EVERY, LAST = 500, 20
+
+
+def follower(**evaluation):
+    """Returns a job that ends by the return, and keeps by it one checkpoint in addition to the newest ones."""
+    spec = harness.spec(max_steps=ENDLESS)
+    spec["evaluation"] = {"metric": "return", "mode": "MAX", **evaluation}
+    spec["checkpoint"] = {"every_steps": EVERY, "keep_last": LAST, "keep_best": 1}
+    return spec
+
+
+class ReportedMetrics(harness.DaemonTest):
+    def setUp(self):
+        super().setUp()
+        self.daemon = self.start()
+        self.client = genesis.Client(self.daemon.grpc)
+        self.addCleanup(self.client.close)
+
+    def restart(self):
+        """Kills the daemon and starts another at the same address."""
+        self.daemon.kill()
+        self.daemon = self.start("--grpc-listen", self.daemon.grpc)
+
+    def submit(self, spec):
+        return self.client.submit(spec, job_id="run")
+
+    def reports(self):
+        return list(self.client.events_page(job_id="run", kinds=["metrics_reported"])[0])
+
+    def wait_for_checkpoint(self, job, after):
+        def newer():
+            found = job.checkpoints()
+            return found[0] if found and found[0].step > after else None
+
+        return harness.wait_for(f"a checkpoint after step {after}", newer)
+
+    def kept(self):
+        """Returns the steps of the checkpoint files."""
+        return sorted(int(path.stem.rsplit("-", 1)[1]) for path in pathlib.Path(self.data_dir, "checkpoints").glob("run-step-*.pt"))
+
+    def wait_until_only_newer(self, job, best, others):
+        """Waits until retention has removed some checkpoints, and checks that the best one is there."""
+        def removed():
+            kept = self.kept()
+            self.assertIn(best, kept)
+            return not set(others) & set(kept)
+
+        harness.wait_for("retention", removed)
+        self.assertIn(best, [each.step for each in job.checkpoints()])
+
+    def test_a_job_keeps_its_best_checkpoint_and_ends_at_the_target(self):
+        job = self.submit(follower(target=200))
+        best = self.wait_for_checkpoint(job, 0)
+        job.report({"return": 150.5, "episodes": 10}, checkpoint=best)
+        worse = self.wait_for_checkpoint(job, best.step)
+        job.report({"return": -20}, checkpoint=worse.id)
+        self.wait_until_only_newer(job, best.step, [worse.step])
+        shown = {each.step: each.reported_metrics for each in job.checkpoints()}
+        self.assertEqual(shown[best.step], {"return": 150.5, "episodes": 10})
+        newest = self.wait_for_checkpoint(job, worse.step)
+        job.report({"return": 200}, step=newest.step)
+        job.watch()
+        self.assertEqual(job.state, "SUCCEEDED")
+        self.assertEqual(job.message.state_reason,
+                         "training complete, ended early: the reported return reached 200; evaluation.target is 200")
+        self.assertIn(newest.step, self.kept())
+        self.assertEqual((job.message.followed_metric.best_value, job.message.followed_metric.best_step), (200, newest.step))
+        job.report({"return": 230}, step=job.progress.step)  # Checkpoints are often evaluated later.
+        self.assertEqual([event.step for event in self.reports()], [best.step, worse.step, newest.step, job.progress.step])
+
+    def test_reports_that_were_acknowledged_survive_kills_of_daemon_and_worker(self):
+        job = self.submit(follower(patience=2))
+        best = self.wait_for_checkpoint(job, 0)
+        job.report({"return": 5}, checkpoint=best)
+        self.restart()
+        job.refresh()
+        shown = {each.step: each.reported_metrics for each in job.checkpoints()}
+        self.assertEqual(shown[best.step], {"return": 5})
+        self.assertEqual(job.message.followed_metric.best_step, best.step)
+        job.report({"return": 5}, checkpoint=best)
+        self.assertEqual(len(self.reports()), 1, "the same report again is not recorded")
+        later = self.wait_for_checkpoint(job, best.step + (LAST + 1) * EVERY)
+        self.assertIn(best.step, self.kept(), "the worker kept what it knew")
+        os.kill(job.refresh().message.worker.pid, signal.SIGKILL)
+        after = self.wait_for_checkpoint(job, later.step + EVERY)
+        self.assertIn(best.step, self.kept(), "the next worker knows it too")
+        job.report({"return": 4}, step=later.step)
+        job.report({"return": 3}, checkpoint=after)
+        self.daemon.kill()  # Before the worker has ended the job, most of the time.
+        self.daemon = self.start("--grpc-listen", self.daemon.grpc)
+        job.watch()
+        self.assertEqual(job.message.restarts, 1)
+        self.assertIn(f"2 reports in a row did not improve on the return 5 of step {best.step}; evaluation.patience is 2",
+                      job.message.state_reason)
+        self.assertIn(best.step, self.kept())
+
+    def test_a_paused_job_ends_when_it_is_resumed(self):
+        job = self.submit(follower(target=1))
+        self.wait_for_checkpoint(job, 0)
+        job.pause()
+        harness.wait_for("the pause", lambda: job.refresh().state == "PAUSED")
+        step = job.progress.step
+        job.report({"return": 1}, step=step)
+        self.assertEqual(job.state, "PAUSED")
+        job.resume().watch()
+        self.assertEqual((job.state, job.progress.step), ("SUCCEEDED", step))
+
+    def test_ranks_end_together(self):
+        self.daemon.stop()
+        self.daemon = self.start("--grpc-listen", self.daemon.grpc, "--workers-slots", "2")
+        spec = follower(target=-100)
+        spec["distributed"] = {"ranks": 2}
+        spec["training"]["batch_size"] = 32
+        job = self.submit(spec)
+        job.report({"return": -99}, checkpoint=self.wait_for_checkpoint(job, 0))
+        job.watch()
+        self.assertEqual((job.state, job.message.restarts), ("SUCCEEDED", 0))
+        self.assertIn("the reported return reached -99", job.message.state_reason)
+
+    def test_the_command_and_asyncio_report_too(self):
+        job = self.submit(harness.spec(max_steps=10)).watch()
+        text = subprocess.run([harness.BIN / "genesisctl", "--server", self.daemon.grpc, "report", "run", "return=2.5", "wins/all=-1e-3",
+                               "--step", "10"], capture_output=True, text=True, check=True).stdout
+        self.assertEqual(text, "job run SUCCEEDED\n")
+
+        async def report():
+            async with genesis.AsyncClient(self.daemon.grpc) as client:
+                found = await client.job("run")
+                return await found.report({"return": 3.5}, checkpoint=job.checkpoint().id)
+
+        self.assertEqual(asyncio.run(report()).message.reported_metrics[0].value, 3.5)
+        text = subprocess.run([harness.BIN / "genesisctl", "--server", self.daemon.grpc, "job", "run"], capture_output=True, text=True,
+                              check=True).stdout
+        self.assertRegex(text, r"reported return: +3\.5 at step 10\n")
+        self.assertRegex(text, r"reported wins/all: +-0\.001 at step 10\n")
+        lines = subprocess.run([harness.BIN / "genesisctl", "--server", self.daemon.grpc, "events", "--kind", "metrics_reported"],
+                               capture_output=True, text=True, check=True).stdout.splitlines()
+        self.assertEqual([line.split("  ", 3)[3] for line in lines],
+                         ["anonymous reported about step 10: return=2.5 wins/all=-0.001", "anonymous reported about step 10: return=3.5"])
+        for wrong in (["return"], ["return=high"], ["return=1"], ["return=1", "--step", "x"], ["return=nan", "--step", "1"]):
+            done = self.daemon.ctl("report", "run", *wrong, check=False)
+            self.assertNotEqual(done.returncode, 0, wrong)
+            self.assertIn("accepted" if wrong != ["return=1"] else "step: required", done.stderr)
+
+    def test_values_that_json_spells_otherwise_are_refused(self):
+        self.submit(harness.spec(max_steps=10)).watch()
+        for value in ("NaN", "-Infinity", "many", True, None):
+            body = json.dumps({"step": 1, "values": {"return": value}}).encode()
+            request = urllib.request.Request(f"http://{self.daemon.http}/v1/jobs/run:report", body, {"Content-Type": "application/json"})
+            with self.assertRaises(urllib.error.HTTPError, msg=value) as refused:
+                urllib.request.urlopen(request, timeout=harness.LONG)
+            self.assertEqual(refused.exception.code, 400, value)
+            self.assertIn("values", json.load(refused.exception)["error"]["message"])
+        self.assertEqual(self.reports(), [])
+
+    def test_python_refuses_what_no_report_can_be(self):
+        job = self.submit(harness.spec(max_steps=10)).watch()
+        with self.assertRaisesRegex(genesis.InvalidArgumentError, "values is .*; accepted: a dict of text to a number"):
+            job.report({"return": "high"}, step=1)
+        with self.assertRaisesRegex(genesis.InvalidArgumentError, "step: required"):
+            job.report({"return": 1})
+        with self.assertRaisesRegex(genesis.NotFoundError, "has no checkpoint"):
+            job.report({"return": 1}, checkpoint="run-step-9")
