@@ -198,7 +198,7 @@ class DataFilesTest(unittest.TestCase):
             for name, array in examples.items():
                 self.assertTrue(numpy.isfinite(array).all(), name)
             jobs += 1
-        self.assertEqual(jobs, 8)
+        self.assertEqual(jobs, 9)
         # The page's other files can be read too.
         for path in ("walks.safetensors", "walks.npz"):
             self.open(WORLD + f"dataset: {{trajectories: {{path: {path}}}}}\n")
