@@ -145,6 +145,23 @@ class Following(harness.DaemonTest):
             self.assertEqual(killed["progress"][name], whole["progress"][name], name)
         self.assertEqual(killed["held_out"], whole["held_out"])
 
+    def test_a_killed_rank_resumes_to_the_bit(self):
+        daemon = self.start("--workers-slots", "2")
+        client = self.connect(daemon)
+        client.append("shop", range(20), capacity=900)
+        settings = {**following("shop", max_steps=240), "distributed": {"ranks": 2},
+                    "checkpoint": {"every_steps": 60}}
+        client.train("whole", settings)
+        whole = daemon.wait_for_end("whole")
+        client.train("killed", settings)
+        daemon.wait_for_step("killed", 90)
+        os.kill(client.job("killed").ranks[1].worker.pid, signal.SIGKILL)
+        killed = daemon.wait_for_end("killed")
+        self.assertEqual(killed["state"], "JOB_STATE_SUCCEEDED", killed)
+        self.assertEqual(int(killed["restarts"]), 1)
+        self.assertEqual(killed["progress"]["loss"], whole["progress"]["loss"])
+        self.assertEqual(killed["held_out"], whole["held_out"])
+
     def test_what_it_cannot_follow_is_refused(self):
         daemon = self.start()
         client = self.connect(daemon)
