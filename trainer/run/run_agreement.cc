@@ -40,8 +40,8 @@ void RunAgreement::Exchange(bool time_is_up) {
   if (ranks_.alone()) return;
   Tell(time_is_up, /*seconds=*/0, /*news=*/true);
   const ControlFlags& own = ranks_.own_flags();
-  const std::string flags =
-      absl::StrCat(int{own.stop}, int{own.checkpoint}, int{own.time_is_up}, int{own.fp32});
+  const std::string flags = absl::StrCat(int{own.stop}, int{own.checkpoint}, int{own.time_is_up},
+                                         int{own.fp32}, int{own.complete});
   const std::vector<std::string> all = ranks_.FromAll(flags);
   const auto any = [&all](size_t flag) {
     return std::any_of(all.begin(), all.end(),
@@ -51,6 +51,7 @@ void RunAgreement::Exchange(bool time_is_up) {
                 .checkpoint = any(1),
                 .time_is_up = any(2),
                 .fp32 = any(3),
+                .complete = any(4),
                 .news = true,
                 .seconds = ranks_.agreed().seconds});
 }
