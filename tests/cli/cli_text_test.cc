@@ -410,6 +410,8 @@ TEST(OutputTest, PrintsYamlOfEveryKindOfField) {
             "    ranks: []\n"
             "    queue_reason: \"\"\n"
             "    traceparent: \"\"\n"
+            "    reported_metrics: []\n"
+            "    waiting_reason: \"\"\n"
             "next_page_token: \"\"\n"
             "cursor: 0\n");
   training::v1::StatsResponse stats;
