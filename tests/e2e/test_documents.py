@@ -16,7 +16,7 @@ import harness
 
 DOCS = harness.SOURCE / "docs"
 # Pages whose blocks are executed.
-RUN = ("user_guide.md", "security.md", "install.md", "history.md", "http_api.md", "integrations.md", "distributed.md", "tracing.md")
+RUN = ("user_guide.md", "reported_metrics.md", "security.md", "install.md", "history.md", "http_api.md", "integrations.md", "distributed.md", "tracing.md")
 # Setup for pages that assume a daemon, and a busy one. It makes a page fail if a request fails.
 SERVING = """curl() { command curl --fail-with-body --silent --show-error "$@"; echo; }
 mkdir -p genesis-data/datasets && cp examples/trajectories/pendulum.npz genesis-data/datasets
