@@ -56,7 +56,8 @@ class Agents(harness.DaemonTest):
         job = daemon.get_json("/v1/jobs")["jobs"][0]
         self.assertEqual(job["state"], "JOB_STATE_CANCELLED")
         self.assertEqual([each["name"] for each in job["reported_metrics"]], ["return"])
-        self.assertEqual(int(job["progress"]["next_transition"]), 10 * 200)
+        # The job is cancelled before it has to have seen the last episode of each agent.
+        self.assertGreaterEqual(int(job["progress"]["next_transition"]), 8 * 200)
 
 
 class LanguageModel(harness.DaemonTest):
