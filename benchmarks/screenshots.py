@@ -1,6 +1,6 @@
 """Takes the pictures of docs/dashboard.md: real jobs of a daemon of its own, in Chromium.
 
-  benchmarks/run screenshots [--images docs/images]
+  benchmarks/run screenshots [--out docs/images]
 
 Needs Chromium and playwright, as the tests of the dashboard do. Look at the pictures before you commit them."""
 
@@ -84,12 +84,12 @@ def take_all(daemon, browser):
 
 def run(words):
     parser = argparse.ArgumentParser(prog="benchmarks/run screenshots", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=pathlib.Path, default=harness.SOURCE / "docs" / "images", help="folder for the pictures. Default docs/images")
+    parser.add_argument("--out", type=pathlib.Path, default=harness.SOURCE / "docs" / "images", help="folder for the pictures. Default docs/images")
     options = parser.parse_args(words)
-    options.images.mkdir(parents=True, exist_ok=True)
+    options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="genesis-") as folder, sync_playwright() as playwright, contextlib.ExitStack() as stack:
         chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-dev-shm-usage"])
         stack.callback(chromium.close)
         daemon = harness.Daemon(folder, "--workers-slots", "2", environment=ENVIRONMENT)
         stack.callback(daemon.stop)
-        take_all(daemon, Browser(daemon.http, options.images, chromium))
+        take_all(daemon, Browser(daemon.http, options.out, chromium))
