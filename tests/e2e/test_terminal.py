@@ -68,7 +68,7 @@ class TerminalTest(harness.DaemonTest):
         terminal.tmux("resize-window", "-x", "130", "-y", "30")
         terminal.wait_for("endless", "waits", "jobs: ")
         terminal.press("q")
-        terminal.wait_for("prompt>")
+        terminal.wait_for("\nprompt>")  # The prompt after the command; keys that are pressed before it go to the command.
         self.assertNotIn("SUCCEEDED", terminal.screen())
         terminal.run("echo", "still", "typed")
         terminal.wait_for("\nstill typed")
