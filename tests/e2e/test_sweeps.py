@@ -207,25 +207,24 @@ class Limits(SweepTest):
             client.sweep(base(), {"training.seed": [1]}, sweep_id="more")
         self.assertEqual(len(list(client.sweeps())), 100)
 
-    def test_a_full_queue_delays_a_sweep(self):
+    def delayed_sweep(self):
+        """Returns a client, and a sweep whose first job the full queue delays until hold-1 ends."""
         daemon = self.start("--workers-program", str(harness.FAKE_WORKER), "--queue-max-jobs", "1")
         client = self.client_of(daemon)
         client.submit(harness.spec(), job_id="hold-1")
         harness.wait_for("the job to leave the queue", lambda: daemon.job("hold-1")["state"] == "JOB_STATE_RUNNING")
         client.submit(harness.spec(), job_id="ok-1")
         sweep = client.sweep(base(), {"training.seed": [1]}, sweep_id="ok-waits")
+        return client, sweep
+
+    def test_a_full_queue_delays_a_sweep(self):
+        client, sweep = self.delayed_sweep()
         self.assertEqual(sweep.refresh().trials[0]["state"], "UNSPECIFIED")
         client.job("hold-1").cancel(now=True)
         self.assertEqual(sweep.wait(harness.LONG).trials[0]["state"], "SUCCEEDED")
 
-
     def test_a_sweep_that_waits_for_the_queue_can_be_cancelled(self):
-        daemon = self.start("--workers-program", str(harness.FAKE_WORKER), "--queue-max-jobs", "1")
-        client = self.client_of(daemon)
-        client.submit(harness.spec(), job_id="hold-1")
-        harness.wait_for("the job to leave the queue", lambda: daemon.job("hold-1")["state"] == "JOB_STATE_RUNNING")
-        client.submit(harness.spec(), job_id="ok-1")
-        sweep = client.sweep(base(), {"training.seed": [1]}, sweep_id="ok-waits")
+        _, sweep = self.delayed_sweep()
         sweep.cancel()
         self.assertEqual(sweep.wait(harness.LONG).state, "CANCELLED")
         self.assertEqual(sweep.trials[0]["state"], "UNSPECIFIED")
