@@ -94,7 +94,7 @@ def run_side(side, seed, daemon, package):
 
 
 def draw(rounds, path):
-    """Draws the returns against the time: every seed thin, and the mean of the seeds."""
+    """Draws the returns against the time, a line for each seed."""
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot
