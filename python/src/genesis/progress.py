@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from typing import Any, Optional
@@ -24,6 +25,7 @@ class Line:
         self._name = name
         self._moves = sys.stderr.isatty()
         self._begun = time.monotonic()
+        self._process = os.getpid()
 
     def __enter__(self) -> "Line":
         return self
@@ -36,6 +38,8 @@ class Line:
             self.say("done")
 
     def say(self, what: str) -> None:
+        if os.getpid() != self._process:  # A copy of the process that says what it does.
+            return
         text = f"{self._name}: {what} ({time.monotonic() - self._begun:.1f} s)"
         if self._moves:
             sys.stderr.write(f"\r\033[K{text}")

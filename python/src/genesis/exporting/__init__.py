@@ -27,7 +27,8 @@ def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Uni
     """Exports a module with its loss to a ``.pt2`` file, for ``model.exported`` of a job file.
 
     Any thread may call it. Exports run one at a time, and the module must not be trained meanwhile. A line on stderr says what is being done
-    if stderr is a terminal, otherwise records of the logger ``genesis`` do, at INFO.
+    if stderr is a terminal, otherwise records of the logger ``genesis`` do, at INFO. On Linux without CUDA, forks of this process trace some of
+    the graphs at the same time, at most one fewer than the process has processors.
 
     Args:
         module: the module to train. Its mode (train or eval) and its weights do not change.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from genesis.errors import ExportError
-from genesis.exporting import as_in_eager, faults, for_nativert, held_out, packed, pure_formats, runtime, tracing
+from genesis.exporting import as_in_eager, copies, faults, for_nativert, held_out, packed, pure_formats, runtime, tracing
 from genesis.exporting.comparison import Comparison
 from genesis.exporting.step import AUTOCAST, PRECISIONS, Step
 
@@ -30,6 +30,13 @@ WAYS = {"_assert_scalar": "a mask that selects, x[mask], makes a size of values:
         "_sparse_coo_tensor_with_dims_and_tensors": "leave out sparse=True"}
 # Maximum number of conditions on the batch size that are tested.
 MOST_CONDITIONS = 8
+
+
+class _Made(NamedTuple):
+    """A graph that was made, perhaps in a copy of this process."""
+    records: packed.Records
+    constants: List[torch.Tensor]
+    held_out_quotients: int  # Step.held_out_quotients, if it is the graph of the held-out loss.
 
 
 class Programs:
@@ -58,16 +65,31 @@ class Programs:
         comparison = Comparison(step)
         comparison.require_no_memory()
         self.graphs: Dict[str, packed.Records] = {}
-        # FP32 comes first, so that a later error is specific to its precision.
-        comparison.require_training(self._runnable("FP32", self._training("FP32")))
-        comparison.require_evaluation(self._runnable("evaluation", self._evaluation()))
-        for name in (each for each in PRECISIONS[1:] if precisions is None or each in precisions):
+        reduced = [name for name in PRECISIONS[1:] if precisions is None or name in precisions]
+        # An error of FP32 is raised before any other, so that later ones are specific to their graph.
+        outcomes = copies.run(lambda: comparison.require_training(self._runnable("FP32", self._training("FP32"))),
+                              {name: functools.partial(self._make, name, comparison) for name in (*reduced, "evaluation")}, say)
+        # In the same order on any number of processors.
+        self.graphs, step.constants = {"FP32": self.graphs["FP32"]}, {"FP32": step.constants["FP32"]}
+        for name in ("evaluation", *reduced):
             try:
-                self._reduce(name, comparison)
+                made = outcomes[name].get()
             except ExportError as error:
-                if precisions is not None or name in AUTOCAST:
+                if precisions is not None or name in AUTOCAST or name == "evaluation":
                     raise
                 self.without[name] = str(error)
+                continue
+            self.graphs[name], step.constants[name] = made.records, made.constants
+            if name == "evaluation":
+                step.held_out_quotients = made.held_out_quotients
+
+    def _make(self, name: str, comparison: Comparison) -> "_Made":
+        """Traces a graph other than FP32 and compares it with Python."""
+        if name == "evaluation":
+            comparison.require_evaluation(self._runnable(name, self._evaluation()))
+        else:
+            self._reduce(name, comparison)
+        return _Made(self.graphs[name], self.step.constants[name], self.step.held_out_quotients)
 
     def _training(self, precision: str):
         with self.step.kept(training=True):
