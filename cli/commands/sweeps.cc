@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -132,14 +133,15 @@ std::string Summary(const Sweep& sweep) {
   return text + "\n";
 }
 
-// Returns the trials with a value, best first, then the others, by number.
+// Returns the trials with a value, best first and those that were stopped early last, then the
+// others, by number.
 std::vector<const Trial*> Ranked(const Sweep& sweep) {
   std::vector<const Trial*> trials;
   for (const Trial& each : sweep.trials()) trials.push_back(&each);
   const double sign = sweep.spec().maximize() ? -1 : 1;
   const auto key = [sign](const Trial& trial) {
     const bool valued = trial.has_best_value() && !std::isnan(trial.best_value());
-    return std::pair(!valued, valued ? sign * trial.best_value() : 0.0);
+    return std::tuple(!valued, trial.stopped_early(), valued ? sign * trial.best_value() : 0.0);
   };
   std::stable_sort(trials.begin(), trials.end(),
                    [&key](const Trial* a, const Trial* b) { return key(*a) < key(*b); });

@@ -24,7 +24,9 @@ const sweepLink = (id) => h("a", { href: `#/sweeps/${encodeURIComponent(id)}`, c
 function ranked(sweep) {
   const sign = sweep.spec.maximize ? -1 : 1;
   const key = (/** @type {any} */ trial) => (Number.isFinite(Number(trial.best_value ?? NaN)) ? sign * Number(trial.best_value) : Infinity);
-  return [...(sweep.trials ?? [])].sort((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : a.number - b.number));
+  const stopped = (/** @type {any} */ trial) => Number.isFinite(key(trial)) && trial.stopped_early === true;
+  return [...(sweep.trials ?? [])].sort((a, b) => Number(key(a) === Infinity) - Number(key(b) === Infinity) || Number(stopped(a)) - Number(stopped(b))
+    || (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : a.number - b.number));
 }
 
 /** @param {any} sweep */

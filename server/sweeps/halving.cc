@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/text/field_error.h"
 
 namespace genesis {
 namespace {
@@ -52,6 +56,8 @@ int NoteEvaluation(const Evaluation& evaluation, const Sweep& sweep, Trial& tria
   if (!value) return 0;
   const int64_t step = evaluation.step();
   trial.set_step(step);
+  // The weights of the best value are gone if the job went back before them.
+  if (trial.best_step() >= step) trial.clear_best_value();
   if (!trial.has_best_value() || IsBetter(sweep.spec(), *value, trial.best_value())) {
     trial.set_best_value(*value);
     trial.set_best_step(step);
@@ -71,6 +77,18 @@ int NoteEvaluation(const Evaluation& evaluation, const Sweep& sweep, Trial& tria
   }
 }
 
+std::string MissingMetric(const SweepSpec& spec, const Evaluation& evaluation) {
+  if (MetricOf(spec, evaluation)) return "";
+  constexpr size_t kMaxShown = 16;
+  std::set<std::string> names;
+  for (const auto& [name, value] : evaluation.metrics()) names.insert(QuoteValue(name));
+  const bool more = names.size() > kMaxShown;
+  if (more) names.erase(std::next(names.begin(), kMaxShown), names.end());
+  return absl::StrCat("its evaluations have no metric ", QuoteValue(spec.metric()),
+                      "; they have \"loss\"", names.empty() ? "" : ", ", absl::StrJoin(names, ", "),
+                      more ? ", ..." : "");
+}
+
 std::string WhyItLoses(const Sweep& sweep, const Trial& trial) {
   const RungResult& mine = *trial.rungs().rbegin();
   int reached = 0;
@@ -88,10 +106,13 @@ std::string WhyItLoses(const Sweep& sweep, const Trial& trial) {
 
 void SetBestTrial(Sweep& sweep) {
   sweep.clear_best_trial();
+  const auto beats = [&sweep](const Trial& a, const Trial& b) {
+    if (a.stopped_early() != b.stopped_early()) return b.stopped_early();
+    return IsBetter(sweep.spec(), a.best_value(), b.best_value());
+  };
   for (const Trial& each : sweep.trials()) {
     if (!each.has_best_value() || std::isnan(each.best_value())) continue;
-    if (!sweep.has_best_trial() ||
-        IsBetter(sweep.spec(), each.best_value(), sweep.trials(sweep.best_trial()).best_value())) {
+    if (!sweep.has_best_trial() || beats(each, sweep.trials(sweep.best_trial()))) {
       sweep.set_best_trial(each.number());
     }
   }

@@ -15,10 +15,14 @@ bool IsBetter(const training::v1::SweepSpec& spec, double a, double b);
 int NoteEvaluation(const training::v1::Evaluation& evaluation, const training::v1::Sweep& sweep,
                    training::v1::Trial& trial);
 
+// Returns that the evaluation lacks the sweep's metric, and which metrics it has; "" if it has it.
+std::string MissingMetric(const training::v1::SweepSpec& spec,
+                          const training::v1::Evaluation& evaluation);
+
 // Returns why the trial loses at the newest rung it reached, one clause; "" if it goes on.
 std::string WhyItLoses(const training::v1::Sweep& sweep, const training::v1::Trial& trial);
 
-// Sets Sweep.best_trial from the trials.
+// Sets Sweep.best_trial: of the trials that were not stopped early if one of them has a value.
 void SetBestTrial(training::v1::Sweep& sweep);
 
 }  // namespace genesis

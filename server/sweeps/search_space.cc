@@ -116,10 +116,18 @@ std::string Draw(const SweepParameter& parameter, Draws& draws) {
     return parameter.values(static_cast<int>(u * parameter.values_size()));
   }
   const SweepRange& range = parameter.range();
-  const double drawn = range.log()
-                           ? std::exp(std::lerp(std::log(range.low()), std::log(range.high()), u))
-                           : std::lerp(range.low(), range.high(), u);
-  if (IsWhole(parameter.field())) return absl::StrFormat("%.0f", drawn);
+  const auto drawn_between = [&range, u](double low, double high) {
+    return range.log() ? std::exp(std::lerp(std::log(low), std::log(high), u))
+                       : std::lerp(low, high, u);
+  };
+  if (IsWhole(parameter.field())) {
+    // Half a number more at both ends, which would have half the chance of the others otherwise.
+    const double low = std::ceil(range.low());
+    const double high = std::max(low, std::floor(range.high()));
+    return absl::StrFormat("%.0f",
+                           std::clamp(std::round(drawn_between(low - 0.5, high + 0.5)), low, high));
+  }
+  const double drawn = drawn_between(range.low(), range.high());
   // The job gets the number as shown. Rounding must not leave the range.
   const std::string text = absl::StrFormat("%.6g", drawn);
   return FormatNumber(std::clamp(std::stod(text), range.low(), range.high()));

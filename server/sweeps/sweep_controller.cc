@@ -294,16 +294,22 @@ void SweepController::NoteEvent(const JobEvent& event) {
   Trial& trial = *sweep.mutable_trials(number);
   open.changed.insert(number);
   trial.set_state(event.state());
-  if (event.has_evaluated() && NoteEvaluation(event.evaluated(), sweep, trial) > 0 &&
-      !trial.stopped_early()) {
-    trial.set_reason(WhyItLoses(sweep, trial));
-    trial.set_stopped_early(!trial.reason().empty());
+  if (event.has_evaluated()) {
+    const bool climbed = NoteEvaluation(event.evaluated(), sweep, trial) > 0;
+    if (!trial.stopped_early()) {
+      trial.set_reason(climbed ? WhyItLoses(sweep, trial) : "");
+      trial.set_stopped_early(!trial.reason().empty());
+    }
+    if (!trial.stopped_early()) trial.set_reason(MissingMetric(sweep.spec(), event.evaluated()));
   }
   // A job may end before it is stopped.
   if (trial.stopped_early() && IsFinal(trial.state()) &&
       trial.state() != training::v1::JOB_STATE_CANCELLED) {
     trial.set_stopped_early(false);
     trial.clear_reason();
+  }
+  if (event.state_changed().to() == training::v1::JOB_STATE_FAILED) {
+    trial.set_reason(event.state_changed().reason());
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -106,6 +107,22 @@ TEST(SearchSpace, ARandomTrialDependsOnSeedAndNumberAlone) {
   EXPECT_EQ(kinds.size(), 2U);
   spec.set_seed(8);
   EXPECT_NE(TrialParameters(spec, 3), third);
+}
+
+TEST(SearchSpace, WholeNumbersOfARangeAreEquallyLikely) {
+  for (const bool log : {false, true}) {
+    SweepSpec spec = Base();
+    spec.set_random_trials(1000);
+    AddRange("training.batch_size", 1, 4, log, spec);
+    std::map<std::string, int> drawn;
+    for (int i = 0; i < 1000; ++i) ++drawn[TrialParameters(spec, i).at("training.batch_size")];
+    ASSERT_EQ(drawn.size(), 4U);
+    for (const auto& [number, count] : drawn) {
+      const double n = std::stod(number);
+      const double share = log ? std::log((n + 0.5) / (n - 0.5)) / std::log(9.0) : 0.25;
+      EXPECT_NEAR(count, 1000 * share, 50) << number << (log ? " of the logarithm" : "");
+    }
+  }
 }
 
 TEST(SearchSpace, AListOfATrialReplacesThatOfTheJob) {
@@ -241,6 +258,39 @@ TEST_F(Halving, StepsMadeAgainReplaceTheRungsFromThere) {
   EXPECT_EQ(sweep_.trials(0).rungs(1).value(), 0.45);
 }
 
+TEST_F(Halving, TheBestValueOfStepsThatAreGoneIsForgotten) {
+  Evaluate(0, 10, 0.5);
+  Evaluate(0, 30, 0.1);
+  Evaluate(0, 20, 0.6);  // Went back before step 30.
+  EXPECT_EQ(sweep_.trials(0).best_value(), 0.6);
+  EXPECT_EQ(sweep_.trials(0).best_step(), 20);
+  Evaluate(0, 30, 0.7);
+  EXPECT_EQ(sweep_.trials(0).best_value(), 0.6);
+}
+
+TEST_F(Halving, ATrialThatWasStoppedIsNotTheBestOfOthersThatWentOn) {
+  Evaluate(0, 10, 0.1);
+  sweep_.mutable_trials(0)->set_stopped_early(true);
+  SetBestTrial(sweep_);
+  EXPECT_EQ(sweep_.best_trial(), 0) << "no other has a value";
+  Evaluate(1, 10, 0.9);
+  SetBestTrial(sweep_);
+  EXPECT_EQ(sweep_.best_trial(), 1);
+  Evaluate(2, 10, 0.8);
+  SetBestTrial(sweep_);
+  EXPECT_EQ(sweep_.best_trial(), 2);
+}
+
+TEST_F(Halving, AMetricThatIsMissingIsSaidWithThoseThatAreThere) {
+  training::v1::Evaluation evaluation;
+  (*evaluation.mutable_metrics())["reward_error"] = 1;
+  EXPECT_EQ(MissingMetric(sweep_.spec(), evaluation), "");
+  sweep_.mutable_spec()->set_metric("reward_eror");
+  EXPECT_EQ(MissingMetric(sweep_.spec(), evaluation),
+            "its evaluations have no metric \"reward_eror\"; they have \"loss\", "
+            "\"reward_error\"");
+}
+
 TEST_F(Halving, AnEvaluationMayReachSeveralRungs) {
   Evaluate(0, 100, 0.5);
   ASSERT_EQ(sweep_.trials(0).rungs_size(), 3);
@@ -252,8 +302,7 @@ TEST_F(Halving, AnyMetricMayBeMaximized) {
   sweep_.mutable_spec()->set_maximize(true);
   EXPECT_EQ(Evaluate(0, 10, 0.5), "");
   EXPECT_EQ(Evaluate(1, 10, 0.4), "") << "an accuracy of 0.6";
-  EXPECT_EQ(Evaluate(2, 10, 0.7),
-            "accuracy 0.3 at step 10 is not among the best 1 of 3 at rung 0");
+  EXPECT_EQ(Evaluate(2, 10, 0.7), "accuracy 0.3 at step 10 is not among the best 1 of 3 at rung 0");
   SetBestTrial(sweep_);
   EXPECT_EQ(sweep_.best_trial(), 1);
   sweep_.mutable_spec()->set_metric("no_such");

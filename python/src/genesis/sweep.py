@@ -94,10 +94,13 @@ class Sweep:
 
     @property
     def trials(self) -> List[Dict[str, Any]]:
-        """Last known trials by number: ``job_id``, ``state``, ``value`` (the best of the metric; None before the first), ``step`` of the newest
-        evaluation, ``stopped_early``, ``reason`` and the ``parameters`` as text."""
+        """Last known trials by number: ``job_id``, ``state``, ``value`` (the best of the metric in all evaluations; None before the first),
+        ``best_step`` (the step of that evaluation), ``step`` of the newest evaluation, ``stopped_early``, ``reason`` and the ``parameters`` as
+        text."""
+        if not self.message.trials:  # A list of sweeps has none.
+            self.refresh()
         return [{"number": each.number, "job_id": each.job_id, "state": state_name(each), "value": each.best_value if each.HasField("best_value") else None,
-                 "step": each.step, "stopped_early": each.stopped_early, "reason": each.reason, "parameters": dict(each.parameters)}
+                 "best_step": each.best_step, "step": each.step, "stopped_early": each.stopped_early, "reason": each.reason, "parameters": dict(each.parameters)}
                 for each in self.message.trials]
 
     def trials_frame(self) -> "pandas.DataFrame":
@@ -108,7 +111,10 @@ class Sweep:
         return pandas.DataFrame(rows).set_index("number")
 
     def best(self) -> Job:
-        """Returns the job of the best trial so far.
+        """Returns the job of the best trial so far: of those that were not stopped early if one of them has a value.
+
+        Its newest checkpoint may be of a later step than the best value. A job file with ``checkpoint.keep_best`` keeps those of the best
+        held-out losses, too.
 
         Raises:
             NotFoundError: no trial has reported the metric yet, or the job was deleted.
