@@ -86,6 +86,13 @@ void CheckFollow(const JobSpec& spec, Faults& faults) {
                "PRIORITIZED conflicts with dataset.replay.follow, for which priorities are not "
                "kept; use UNIFORM or NEWEST");
   }
+  if (replay.newest_transitions() > 0 &&
+      replay.newest_transitions() < spec.training().batch_size()) {
+    faults.Add(
+        "dataset.replay.newest_transitions", "",
+        absl::StrCat(replay.newest_transitions(), " conflicts with training.batch_size ",
+                     spec.training().batch_size(), "; keep the transitions of at least one batch"));
+  }
   if (spec.training().epochs() > 0) {
     faults.Add("training.epochs", "",
                absl::StrCat(spec.training().epochs(),

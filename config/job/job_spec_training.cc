@@ -171,7 +171,7 @@ void CheckSchedule(const JobSpec& spec, Faults& faults) {
   CheckRanges("optimizer.schedule", schedule, faults);
   CheckSchedulePoints(schedule, faults);
   const int64_t steps = spec.training().max_steps();
-  if (steps > 0 && schedule.warmup_steps() > steps) {
+  if (steps > 0 && !schedule.goes_on() && schedule.warmup_steps() > steps) {
     faults.Add("optimizer.schedule.warmup_steps", "",
                absl::StrCat(schedule.warmup_steps(), " conflicts with training.max_steps ", steps,
                             "; the warm-up has to end before the job"));

@@ -236,6 +236,20 @@ TEST(DatasetValidationTest, RefusesNanAndInfinity) {
   }
 }
 
+TEST(DatasetValidationTest, AJobThatFollowsKeepsTheTransitionsOfABatch) {
+  JobSpec spec = With([](DatasetSpec& d) {
+    d.mutable_replay()->set_path("arm");
+    d.mutable_replay()->set_follow(true);
+    d.mutable_replay()->set_newest_transitions(10);
+  });
+  spec.mutable_training()->set_batch_size(10);
+  EXPECT_THAT(DatasetFaults(spec), ElementsAre());
+  spec.mutable_training()->set_batch_size(11);
+  EXPECT_THAT(DatasetFaults(spec),
+              ElementsAre("dataset.replay.newest_transitions: 10 conflicts with "
+                          "training.batch_size 11; keep the transitions of at least one batch"));
+}
+
 TEST(DatasetValidationTest, AJobThatFollowsHasNoEpochs) {
   JobSpec spec = With([](DatasetSpec& d) {
     d.mutable_replay()->set_path("arm");

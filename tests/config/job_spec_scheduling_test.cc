@@ -63,6 +63,11 @@ TEST(TheBeginningOfAJobTest, HasOneSource) {
   spec.set_continue_from_checkpoint("c-step-1");
   spec.mutable_optimizer()->mutable_schedule()->set_goes_on(true);
   EXPECT_THAT(Faults(spec), ElementsAre());
+  // The warm-up may have begun before the checkpoint.
+  spec.mutable_training()->clear_epochs();
+  spec.mutable_training()->set_max_steps(100);
+  spec.mutable_optimizer()->mutable_schedule()->set_warmup_steps(101);
+  EXPECT_THAT(Faults(spec), ElementsAre());
   spec.set_start_from_checkpoint("c-step-2");
   EXPECT_THAT(Faults(spec),
               ElementsAre("start_from_checkpoint: \"c-step-2\" conflicts with "
