@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "base/text/enum_names.h"
 #include "cli/text.h"
+#include "config/job/final_state.h"
 
 namespace genesis::cli {
 namespace {
@@ -24,7 +25,8 @@ std::string Bar(double part, int cells) {
                       std::string(static_cast<size_t>(cells - full), '.'), "]  ");
 }
 
-std::string Figures(const Progress& progress, const JobSketch& sketch) {
+std::string Figures(const Job& job, const JobSketch& sketch) {
+  const Progress& progress = job.progress();
   const double percent =
       100.0 * static_cast<double>(progress.step()) / static_cast<double>(progress.total_steps());
   std::string text = absl::StrFormat("%d/%d  %.1f%%  loss %s%s%s  scale %s", progress.step(),
@@ -36,14 +38,16 @@ std::string Figures(const Progress& progress, const JobSketch& sketch) {
   }
   absl::StrAppendFormat(&text, "  %.0f samples/s", progress.samples_per_second());
   if (sketch.memory_bytes > 0) absl::StrAppend(&text, "  ", FormatBytes(sketch.memory_bytes));
-  const std::string eta = RenderEta(progress);
+  const std::string eta = RenderEta(job);
   if (!eta.empty()) absl::StrAppend(&text, "  ETA ", eta);
   return text;
 }
 
 }  // namespace
 
-std::string RenderEta(const Progress& progress) {
+std::string RenderEta(const Job& job) {
+  const Progress& progress = job.progress();
+  if (IsFinal(job.state()) || !job.waiting_reason().empty()) return "";
   const int64_t steps_left = progress.total_steps() - progress.step();
   if (progress.step() <= 0 || steps_left <= 0 || progress.samples() <= 0 ||
       !(progress.samples_per_second() > 0)) {
@@ -62,12 +66,14 @@ std::string RenderProgress(const Job& job, int width, const JobSketch& sketch) {
       absl::StrCat(Printable(job.id()), "  ", ShortEnumName(job.state()), "  ");
   const Progress& progress = job.progress();
   std::string line;
-  if (progress.step() <= 0 || progress.total_steps() <= 0) {
+  if (!job.waiting_reason().empty()) {
+    line = absl::StrCat(head, Printable(job.waiting_reason()));
+  } else if (progress.step() <= 0 || progress.total_steps() <= 0) {
     line = job.queue_position() > 0
                ? absl::StrCat(head, "place ", job.queue_position(), " in the queue")
                : absl::StrCat(head, Printable(job.state_reason()));
   } else {
-    const std::string figures = Figures(progress, sketch);
+    const std::string figures = Figures(job, sketch);
     constexpr int kBarFrame = 4;  // Columns of "[" and "]  ".
     const int room = width - static_cast<int>(TextWidth(head) + TextWidth(figures)) - kBarFrame;
     const double part =

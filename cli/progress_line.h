@@ -19,7 +19,7 @@ std::string RenderProgress(const training::v1::Job& job, int width, const JobSke
 
 // Returns the remaining time, from the average rate; "" while the rate is
 // unknown and after the last step.
-std::string RenderEta(const training::v1::Progress& progress);
+std::string RenderEta(const training::v1::Job& job);
 
 // Returns how a job ended: state and reason, held-out errors, checkpoint; for a failed job also
 // cause, message and log tail.

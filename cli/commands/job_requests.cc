@@ -93,9 +93,10 @@ ExitCode RunReport(const Arguments& arguments, Session& session) {
     const size_t equals = operand.rfind('=');
     double value = 0;
     if (equals == std::string::npos || !absl::SimpleAtod(operand.substr(equals + 1), &value)) {
-      return ReportUsage(absl::StrCat("report: ", QuoteValue(operand),
-                                      " is not accepted; accepted: NAME=NUMBER, such as return=210"),
-                         session);
+      return ReportUsage(
+          absl::StrCat("report: ", QuoteValue(operand),
+                       " is not accepted; accepted: NAME=NUMBER, such as return=210"),
+          session);
     }
     (*request.mutable_values())[operand.substr(0, equals)] = value;
   }
@@ -112,8 +113,11 @@ ExitCode RunDelete(const Arguments& arguments, Session& session) {
   const grpc::Status status = Call(&Service::DeleteJob, request, response, session);
   if (!status.ok()) return ReportError(status, session);
   if (!PrintMessage(response, session)) {
-    session.out << "job " << request.job_id() << " deleted, with " << response.deleted_checkpoints()
-                << " checkpoints\n";
+    session.out << "job " << request.job_id() << " deleted, "
+                << (request.delete_checkpoints()
+                        ? absl::StrCat("with ", response.deleted_checkpoints(), " checkpoints")
+                        : "its checkpoints stay")
+                << "\n";
   }
   return ExitCode::kOk;
 }

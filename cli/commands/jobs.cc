@@ -57,7 +57,8 @@ void AddJobRow(const Job& job, Table& table) {
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
-void AddProgress(const training::v1::Progress& progress, Pairs& pairs) {
+void AddProgress(const Job& job, Pairs& pairs) {
+  const training::v1::Progress& progress = job.progress();
   if (progress.step() == 0) return;
   pairs.emplace_back("loss", FormatFigure(progress.loss()));
   pairs.emplace_back("learning rate", FormatFigure(progress.learning_rate()));
@@ -66,7 +67,7 @@ void AddProgress(const training::v1::Progress& progress, Pairs& pairs) {
   pairs.emplace_back("skipped steps", absl::StrCat(progress.skipped_steps()));
   pairs.emplace_back("samples", absl::StrCat(progress.samples()));
   pairs.emplace_back("samples/s", absl::StrFormat("%.0f", progress.samples_per_second()));
-  const std::string eta = RenderEta(progress);
+  const std::string eta = RenderEta(job);
   if (!eta.empty()) pairs.emplace_back("ETA", eta);
 }
 
@@ -96,7 +97,7 @@ std::string JobDetails(const Job& job) {
   pairs.emplace_back("model", DescribeModel(job.spec()));
   pairs.emplace_back("dataset", Printable(DescribeDataset(job.spec())));
   pairs.emplace_back("steps", Steps(job));
-  AddProgress(job.progress(), pairs);
+  AddProgress(job, pairs);
   if (job.has_evaluation()) {
     pairs.emplace_back("held-out loss",
                        absl::StrFormat("%s at step %d", FormatFigure(job.evaluation().loss()),

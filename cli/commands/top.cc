@@ -69,9 +69,9 @@ std::string Percent(const training::v1::Progress& progress) {
                                        static_cast<double>(progress.total_steps()));
 }
 
-// Returns why a job that does not run is in its state.
+// Returns what a job waits for, or why one that does not run is in its state.
 std::string Note(const Job& job) {
-  if (HasWorker(job)) return "";
+  if (HasWorker(job)) return Printable(job.waiting_reason());
   if (!job.queue_reason().empty()) return Printable(job.queue_reason());
   return Printable(job.state_reason());
 }
@@ -88,7 +88,7 @@ std::string JobsText(const View& view, JobSketches& sketches) {
                   progress.step() > 0 ? FormatFigure(progress.loss_scale()) : "-",
                   runs ? absl::StrFormat("%.0f", progress.samples_per_second()) : "-",
                   sketch.memory_bytes > 0 ? FormatBytes(sketch.memory_bytes) : "-",
-                  runs ? RenderEta(progress) : "",
+                  runs ? RenderEta(job) : "",
                   job.has_precision() ? ShortEnumName(job.precision().mode()) : "-",
                   Printable(job.owner()), Note(job)});
   };

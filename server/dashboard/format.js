@@ -118,15 +118,19 @@ export function fraction(job) {
   return total > 0 ? Math.min(1, Number(job.progress.step) / total) : stateOf(job) === "SUCCEEDED" ? 1 : 0;
 }
 
+// Three years, in seconds. A job that learns until it is stopped has more steps than it will make.
+const LONGEST_LEFT = 1e8;
+
 /**
  * Returns the seconds that a running job still needs at its speed so far; NaN if unknown.
  * @param {any} job
  */
 export function secondsLeft(job) {
   const progress = job.progress;
-  if (stateOf(job) !== "RUNNING" || !progress || !(progress.step > 0) || !(progress.samples_per_second > 0)) return NaN;
+  if (stateOf(job) !== "RUNNING" || job.waiting_reason || !progress || !(progress.step > 0) || !(progress.samples_per_second > 0)) return NaN;
   const samples = Number(progress.samples) / Number(progress.step);
-  return (Number(progress.total_steps) - Number(progress.step)) * samples / progress.samples_per_second;
+  const seconds = (Number(progress.total_steps) - Number(progress.step)) * samples / progress.samples_per_second;
+  return seconds < LONGEST_LEFT ? seconds : NaN;
 }
 
 /**

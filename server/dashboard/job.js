@@ -146,7 +146,7 @@ class JobScreen {
     const job = this.job, state = stateOf(job), progress = job.progress ?? {};
     this.state.setAttribute("data-state", state);
     replace(this.state, h("span", { class: "glyph", "aria-hidden": "true" }, glyphOf(state)), word(state));
-    setText(this.reason, job.failure ? "" : job.queue_reason || job.state_reason || "");
+    setText(this.reason, job.failure ? "" : job.queue_reason || job.waiting_reason || job.state_reason || "");
     this.bar.style.width = `${100 * fraction(job)}%`;
     this.bar.parentNode.setAttribute("data-state", state);
     const left = secondsLeft(job);

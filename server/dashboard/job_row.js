@@ -49,7 +49,7 @@ export class JobRow {
     setText(this.state, word(state));
     setText(this.name, job.id);
     const queue = state === "QUEUED" ? job.queue_reason || (Number(job.queue_position) > 0 ? `number ${job.queue_position} in the queue` : "") : "";
-    setText(this.note, state === "FAILED" ? job.failure ?? "" : queue || [job.restarts > 0 && `${job.restarts} restart${job.restarts > 1 ? "s" : ""}`,
+    setText(this.note, state === "FAILED" ? job.failure ?? "" : queue || job.waiting_reason || [job.restarts > 0 && `${job.restarts} restart${job.restarts > 1 ? "s" : ""}`,
       job.incidents > 0 && `${job.incidents} incident${job.incidents > 1 ? "s" : ""}`].filter(Boolean).join(" · "));
     setText(this.owner, job.owner ?? "");
     const part = fraction(job);

@@ -43,7 +43,7 @@ function filterOf(text) {
 const slim = (job) => ({
   id: job.id, state: job.state, state_reason: job.state_reason, owner: job.owner, progress: job.progress, precision: job.precision?.mode,
   create_time: job.create_time, start_time: job.start_time, end_time: job.end_time, queue_position: job.queue_position,
-  queue_reason: job.queue_reason, restarts: job.restarts, incidents: (job.incidents ?? []).length, failure: job.failure?.message,
+  queue_reason: job.queue_reason, waiting_reason: job.waiting_reason, restarts: job.restarts, incidents: (job.incidents ?? []).length, failure: job.failure?.message,
 });
 
 /** The list: active jobs first, then ended ones by pages. Only the visible rows are elements. */

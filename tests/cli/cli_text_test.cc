@@ -265,14 +265,24 @@ TEST(ProgressTest, ShowsTheStateBeforeTheFirstStep) {
 }
 
 TEST(ProgressTest, KnowsNoRemainingTimeWithoutARateOrAfterTheEnd) {
-  training::v1::Progress progress;
-  EXPECT_EQ(RenderEta(progress), "");
-  progress = Running(500).progress();
-  progress.set_samples_per_second(1e-9);
-  EXPECT_EQ(RenderEta(progress), "");
-  progress.set_samples_per_second(0);
-  EXPECT_EQ(RenderEta(progress), "");
-  EXPECT_EQ(RenderEta(Running(1000).progress()), "");
+  EXPECT_EQ(RenderEta(Job()), "");
+  Job job = Running(500);
+  EXPECT_NE(RenderEta(job), "");
+  job.mutable_progress()->set_samples_per_second(1e-9);
+  EXPECT_EQ(RenderEta(job), "");
+  job.mutable_progress()->set_samples_per_second(0);
+  EXPECT_EQ(RenderEta(job), "");
+  EXPECT_EQ(RenderEta(Running(1000)), "");
+  job = Running(500);
+  job.set_state(training::v1::JOB_STATE_SUCCEEDED);  // It ended before its last step.
+  EXPECT_EQ(RenderEta(job), "");
+}
+
+TEST(ProgressTest, TellsWhatAJobWaitsFor) {
+  Job job = Running(500);
+  job.set_waiting_reason("waits for data");
+  EXPECT_EQ(RenderEta(job), "");
+  EXPECT_EQ(RenderProgress(job, 80), "walk-1  RUNNING  waits for data");
 }
 
 TEST(ProgressTest, TellsHowAJobEnded) {
