@@ -34,7 +34,9 @@ double SecondsOnWorkers(const Job& job) {
 
 std::string DescribeEnd(const WorkerExit& exit) {
   if (!exit.forced.empty()) return absl::StrCat("the worker was ended by force: ", exit.forced);
-  if (!exit.exit.known) return "the worker ended while the daemon was away";
+  // Only a parent gets the exit status.
+  if (!exit.exit.known)
+    return "the worker ended; how is unknown, because an earlier daemon started it";
   if (exit.exit.signal == 0) return absl::StrCat("the worker exited with ", exit.exit.exit_code);
   std::string text = absl::StrCat("the worker was ended by signal ", exit.exit.signal, " (",
                                   strsignal(exit.exit.signal), ")");

@@ -192,7 +192,7 @@ class RecordingTest(harness.DaemonTest):
     def test_what_is_no_environment_is_refused(self):
         graph = gymnasium.make("CartPole-v1")
         graph.observation_space = gymnasium.spaces.Sequence(gymnasium.spaces.Discrete(3))
-        for env, words in ((object(), "env is a object; accepted: a gymnasium.Env"), (graph, "the observation space is Sequence(Discrete(3)")):
+        for env, words in ((object(), "env has the type object; accepted: a gymnasium.Env"), (graph, "the observation space is Sequence(Discrete(3)")):
             with self.subTest(words), self.assertRaises(genesis.InvalidArgumentError) as caught:
                 self.client.record(env, "none")
             self.assertIn(words, str(caught.exception))

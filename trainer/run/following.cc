@@ -178,8 +178,8 @@ std::string Following::Limited(const BatchSource& source, int64_t examples) cons
   if (static_cast<double>(drawn + examples) <= allowed) return "";
   return absl::StrFormat(
       "waits for data: it has drawn %d examples and seen %.0f transitions; "
-      "dataset.replay.samples_per_insert is %g",
-      drawn, inserted, spec_.samples_per_insert());
+      "dataset.replay.samples_per_insert is %g, samples_per_insert_tolerance %d",
+      drawn, inserted, spec_.samples_per_insert(), spec_.samples_per_insert_tolerance());
 }
 
 std::string Following::IdleReason() const {

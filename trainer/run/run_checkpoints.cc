@@ -141,8 +141,7 @@ void RunCheckpoints::ContinueFrom(const std::function<absl::Status(const Trainin
   if (const absl::Status taken = take(*state); !taken.ok()) {
     throw RunFailure{
         training::v1::FAILURE_CAUSE_CONFIG,
-        absl::StrCat("continue_from_checkpoint ", id, " does not fit the job: it ", taken.message(),
-                     "; start_from_checkpoint takes its weights alone")};
+        absl::StrCat("continue_from_checkpoint ", id, " does not fit the job: ", taken.message())};
   }
   observer_.OnLog(absl::StrCat("goes on from ", start_.continue_from(), ", step ", step));
 }

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/text/enum_names.h"
 #include "trainer/distributed/weight_check.h"
 #include "trainer/runtime/run_failure.h"
 #include "trainer/step/initial_weights.h"
@@ -18,6 +20,9 @@ namespace {
 using training::v1::JobSpec;
 using training::v1::PrecisionMode;
 using training::v1::Progress;
+
+// Ends the error of a checkpoint whose weights could be used.
+constexpr absl::string_view kWeightsAlone = "; start_from_checkpoint takes the weights alone";
 
 // Defaults apply if the daemon chose a mode that the job did not name.
 GradScalerOptions ScalerOptions(const training::v1::PrecisionSpec& given) {
@@ -283,32 +288,34 @@ absl::Status TrainingSession::CheckFits(const TrainingState& state) const {
   for (const auto& [name, tensor] : own) {
     const auto found = saved.find(name);
     if (found == saved.end()) {
-      return absl::InvalidArgumentError(absl::StrCat("has no ", name, "; the job's model has one"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("it has no ", name, "; the job's model has one"));
     }
     if (found->second.sizes() != tensor.sizes()) {
-      return absl::InvalidArgumentError(absl::StrCat(name, " has shape ", Sizes(found->second),
+      return absl::InvalidArgumentError(absl::StrCat("its ", name, " has shape ",
+                                                     Sizes(found->second),
                                                      "; the job's model needs ", Sizes(tensor)));
     }
     if (found->second.scalar_type() != TypeInCheckpoint(tensor)) {
       return absl::InvalidArgumentError(
-          absl::StrCat(name, " is of ", TypeName(found->second.scalar_type()),
+          absl::StrCat("its ", name, " is of ", TypeName(found->second.scalar_type()),
                        "; the job's model needs ", TypeName(TypeInCheckpoint(tensor))));
     }
   }
   if (saved.size() != own.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "holds ", saved.size(), " tensors of a model; the job's model has ", own.size()));
+        "it has ", saved.size(), " tensors of a model; the job's model has ", own.size()));
   }
   if (state.optimizer.kind != spec_.optimizer().kind()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("was made with ", training::v1::OptimizerKind_Name(state.optimizer.kind),
-                     "; the job has ", training::v1::OptimizerKind_Name(spec_.optimizer().kind())));
+        absl::StrCat("it was made with ", ShortEnumName(state.optimizer.kind), "; the job has ",
+                     ShortEnumName(spec_.optimizer().kind()), kWeightsAlone));
   }
   const OptimizerState optimizer = optimizer_->state();
   if (state.optimizer.parameters.size() != parameters) {
     return absl::InvalidArgumentError(
-        absl::StrCat("has optimizer state of ", state.optimizer.parameters.size(),
-                     " parameters; the job's model has ", parameters));
+        absl::StrCat("it has optimizer state of ", state.optimizer.parameters.size(),
+                     " parameters; the job's model has ", parameters, kWeightsAlone));
   }
   for (size_t i = 0; i < parameters; ++i) {
     const auto& saved_entry = state.optimizer.parameters[i];
@@ -320,13 +327,14 @@ absl::Status TrainingSession::CheckFits(const TrainingState& state) const {
              saved_entry[j].second.sizes() == own_entry[j].second.sizes();
     }
     if (!fits) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the optimizer's state of ", own[i].first, " does not fit the job's"));
+      return absl::InvalidArgumentError(absl::StrCat("its optimizer state of ", own[i].first,
+                                                     " differs from the job's in names or shapes",
+                                                     kWeightsAlone));
     }
   }
   if (average_ && state.ema.size() != parameters) {
-    return absl::InvalidArgumentError(
-        "has no average of the weights; the job has training.ema_decay");
+    return absl::InvalidArgumentError(absl::StrCat(
+        "it has no average of the weights; the job has training.ema_decay", kWeightsAlone));
   }
   return absl::OkStatus();
 }

@@ -19,7 +19,7 @@ def recorded(env: Any, appender: Callable[[], Appender]) -> Any:
         return VectorRecording(env, appender)
     if isinstance(env, gymnasium.Env):
         return Recording(env, appender)
-    raise InvalidArgumentError(f"env is a {type(env).__name__}; accepted: a gymnasium.Env or a gymnasium.vector.VectorEnv")
+    raise InvalidArgumentError(f"env has the type {type(env).__name__}; accepted: a gymnasium.Env or a gymnasium.vector.VectorEnv")
 
 
 class _Episodes:
