@@ -135,6 +135,7 @@ void FleetFeed::AddProgress(Response& next) {
     progress.set_job_id(first->first);
     progress.set_state(first->second->job.state());
     *progress.mutable_progress() = first->second->job.progress();
+    progress.set_waiting_reason(first->second->job.waiting_reason());
     progress_.erase(first);
   }
 }

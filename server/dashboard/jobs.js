@@ -142,7 +142,7 @@ class JobList {
   take(message) {
     for (const each of message.progress ?? []) {
       const job = this.jobs.get(each.job_id);
-      if (job) Object.assign(job, { progress: each.progress, state: isFinal(stateOf(job)) ? job.state : each.state });
+      if (job) Object.assign(job, { progress: each.progress, waiting_reason: each.waiting_reason, state: isFinal(stateOf(job)) ? job.state : each.state });
       // A response on its way may be older than this.
       if (!job || this.refreshing) this.stale.add(each.job_id);
     }

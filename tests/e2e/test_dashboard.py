@@ -17,6 +17,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 import dashboard_page
+import genesis
 import harness
 import tiers
 
@@ -306,6 +307,20 @@ class DashboardTest(dashboard_page.PageTest):
         ranks = page.locator("section", has=page.get_by_role("heading", name="Ranks")).locator("tbody tr")
         expect(ranks).to_have_count(2, timeout=harness.LONG * 1000)
         self.expect_text(ranks.nth(1), "ms")
+        self.assertEqual(self.errors, [])
+
+    def test_a_job_that_waits_says_for_what_in_place_of_a_time(self):
+        daemon = self.start("--grpc-listen", "127.0.0.1:0")
+        with genesis.Client(daemon.grpc) as client, client.append("arm") as buffer:
+            for step in range(100):
+                buffer.add([0.1, 0.2], [0.3], 1.0, [0.2, 0.1], truncated=step % 10 == 9)
+        spec = harness.spec(max_steps=10**12, batch_size=32)
+        daemon.train("learner", {**spec, "dataset": {"replay": {"path": "arm", "follow": True, "samples_per_insert": 8}}})
+        page = self.open(daemon)
+        self.expect_text(page.locator("tbody tr", has_text="learner"), "waits for data: it has drawn")
+        page = self.open(daemon, "#/jobs/learner")
+        self.expect_text(page.locator(".reason"), "waits for data: it has drawn")
+        self.expect_text(page.locator(".numbers"), "Time left–")
         self.assertEqual(self.errors, [])
 
     def test_jobs_of_one_label_are_a_band(self):
