@@ -53,17 +53,18 @@ def act(job_id, agent, episodes):
     torch.manual_seed(agent)
     client, model = genesis.Client(), Model()
     env, job = client.record(gymnasium.make("Pendulum-v1"), job_id), client.job(job_id)
+    weights = job.weights(interval=0.2)
     for episode in range(episodes):
-        checkpoint = job.checkpoint()  # The weights of this moment.
-        model.load_state_dict(checkpoint.model_state_dict)
+        version = next(weights)  # The newest.
+        version.load_into(model)
         observation, _ = env.reset(seed=1000 * agent + 500 + episode)
         mean, earned, ended = torch.zeros(HORIZON, 1), 0.0, False
         while not ended:
             mean = plan(model, observation, mean)
             observation, reward, terminated, ended, _ = env.step(mean[0].numpy())
             mean, earned = torch.cat([mean[1:], torch.zeros(1, 1)]), earned + float(reward)
-        job.report({"return": earned}, step=checkpoint.step)
-        print(f"{time.strftime('%H:%M:%S')} agent {agent}, weights of step {checkpoint.step}: return {earned:.0f}", flush=True)
+        job.report({"return": earned}, step=version.step)
+        print(f"{time.strftime('%H:%M:%S')} agent {agent}, weights of step {version.step}: return {earned:.0f}", flush=True)
     env.close()
 
 

@@ -253,7 +253,7 @@ std::optional<StartFailure> Daemon::StartJobs() {
   }
   pool_->SetEvents(jobs_->worker_events());
   jobs_->Start();
-  worker_service_ = std::make_unique<WorkerServiceImpl>(pool_.get(), /*gate=*/nullptr);
+  worker_service_ = std::make_unique<WorkerServiceImpl>(pool_.get());
   absl::StatusOr<std::unique_ptr<WorkerListener>> listener =
       WorkerListener::Start(socket, worker_service_.get());
   if (!listener.ok()) return StartFailure(ExitCode::kAddressInUse, listener.status());
@@ -293,6 +293,11 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
       settings_.checkpoints.dir, settings_.history.max_curves_bytes,
       [this](const std::string& id) { return CurveOwnerOf(jobs_->view(), id); });
   backup_ = std::make_unique<StoreBackup>(settings_.data_dir);
+  weights_ = std::make_unique<WeightsHub>(pool_.get(), &jobs_->view(),
+                                          settings_.data_dir + "/run/memory.sock");
+  absl::StatusOr<std::unique_ptr<WeightsListener>> weights = WeightsListener::Start(weights_.get());
+  if (!weights.ok()) return StartFailure(ExitCode::kAddressInUse, weights.status());
+  weights_listener_ = *std::move(weights);
   gate_ = std::make_unique<ApiGate>(security_.authenticator(), security_.audit(), &metrics_);
   gate_->SetRequestRate(settings_.quotas.requests_per_second);
   watches_ = std::make_unique<EventWatches>(&jobs_->event_log(), &jobs_->view());
@@ -300,9 +305,9 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
       jobs_.get(), sweeps_.get(), pool_.get(), files_.get(), datasets_.get(), uploads_.get(),
       owners_.get(), backup_.get(), telemetry_->history(), &config_, watches_.get(),
       security_.authenticator(), [this] { return Info(); }});
-  remote_workers_ = std::make_unique<WorkerServiceImpl>(pool_.get(), gate_.get());
-  const ApiParts parts = {gate_.get(),  api_.get(), jobs_.get(),   datasets_.get(),
-                          files_.get(), &metrics_,  watches_.get()};
+  remote_workers_ = std::make_unique<WorkerServiceImpl>(pool_.get(), gate_.get(), weights_.get());
+  const ApiParts parts = {gate_.get(),  api_.get(), jobs_.get(),    datasets_.get(),
+                          files_.get(), &metrics_,  watches_.get(), weights_.get()};
   training_service_ = std::make_unique<TrainingServiceImpl>(parts);
   http_api_ = std::make_unique<ApiRoutes>(parts);
   sign_in_ = std::make_unique<SignIn>(security_.authenticator(), gate_.get());
@@ -466,6 +471,7 @@ void Daemon::StopAll() {
   if (watches_) watches_->Stop();
   if (training_listener_) training_listener_->Stop(deadline);
   if (worker_listener_) worker_listener_->Stop(deadline);
+  if (weights_listener_) weights_listener_->Stop();
   launchers_.Stop();
   if (webhooks_) webhooks_->Stop();
   if (sweeps_) sweeps_->Stop();

@@ -28,6 +28,7 @@
 #include "server/rpc/reflection_service.h"
 #include "server/rpc/training_listener.h"
 #include "server/rpc/training_service.h"
+#include "server/rpc/weights_listener.h"
 #include "server/rpc/worker_listener.h"
 #include "server/rpc/worker_service.h"
 #include "server/security.h"
@@ -40,6 +41,7 @@
 #include "server/systemd/service_watchdog.h"
 #include "server/telemetry/telemetry.h"
 #include "server/webhooks/webhook_sender.h"
+#include "server/weights/weights_hub.h"
 #include "server/workers/worker_pool.h"
 
 namespace genesis {
@@ -110,6 +112,7 @@ class Daemon {
   std::unique_ptr<StoreBackup> backup_;
   std::unique_ptr<CheckpointFiles> files_;
   std::unique_ptr<CurveRetention> curves_;
+  std::unique_ptr<WeightsHub> weights_;
   std::unique_ptr<ApiGate> gate_;
   std::unique_ptr<EventWatches> watches_;
   std::unique_ptr<TrainingApi> api_;
@@ -117,6 +120,7 @@ class Daemon {
   std::unique_ptr<ReflectionV1> reflection_;
   std::unique_ptr<ReflectionV1Alpha> old_reflection_;
   std::unique_ptr<WorkerListener> worker_listener_;
+  std::unique_ptr<WeightsListener> weights_listener_;
   std::unique_ptr<TrainingListener> training_listener_;
   ServiceWatchdog watchdog_;
   std::unique_ptr<ApiRoutes> http_api_;

@@ -7,6 +7,7 @@
 #include "server/checkpoints/checkpoint_files.h"
 #include "server/datasets/replay_store.h"
 #include "server/jobs/job_manager.h"
+#include "server/weights/weights_hub.h"
 
 namespace genesis {
 
@@ -22,6 +23,7 @@ struct ApiParts {
   CheckpointFiles* files;
   Metrics* metrics;
   EventWatches* watches;
+  WeightsHub* weights;
 };
 
 }  // namespace genesis

@@ -62,6 +62,7 @@ const std::vector<MethodRow>& MethodTable() {
         {"ListCheckpoints", kViewer, false},
         {"GetCheckpoint", kViewer, false},
         {"DownloadCheckpoint", kViewer, false},
+        {"WatchWeights", kViewer, false},
         {"DeleteCheckpoint", kSubmitter, true},
         {"ImportCheckpoint", kSubmitter, true},
         {"ListArtifacts", kViewer, false},

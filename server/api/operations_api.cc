@@ -1,5 +1,6 @@
 // Methods for operators.
 #include "base/timestamp.h"
+#include "server/api/runtime_config.h"
 #include "server/api/training_api.h"
 #include "server/auth/token_authenticator.h"
 
@@ -63,6 +64,21 @@ void TrainingApi::ListWorkers(const Caller& caller, const training::v1::ListWork
 void TrainingApi::DrainWorker(const Caller&, const training::v1::DrainWorkerRequest& request,
                               const Callback<training::v1::DrainWorkerResponse>& callback) {
   parts_.jobs->requests().DrainWorker(request.worker_id(), callback);
+}
+
+void TrainingApi::GetConfig(const Caller&, const training::v1::GetConfigRequest&,
+                            const Callback<training::v1::GetConfigResponse>& callback) {
+  callback(parts_.config->Get());
+}
+
+void TrainingApi::ReloadConfig(const Caller&, const training::v1::ReloadConfigRequest& request,
+                               const Callback<training::v1::ReloadConfigResponse>& callback) {
+  parts_.config->Request(request.validate_only(), callback);
+}
+
+void TrainingApi::BackupStore(const Caller&, const training::v1::BackupStoreRequest&,
+                              const Callback<training::v1::BackupStoreResponse>& callback) {
+  parts_.backup->Start(callback);
 }
 
 }  // namespace genesis

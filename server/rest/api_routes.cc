@@ -70,6 +70,7 @@ const std::map<const Descriptor*, Serve>& ServedStreams() {
   static const auto& streams = *new std::map<const Descriptor*, Serve>{
       {training::v1::WatchJobRequest::descriptor(), &ServeWatch},
       {training::v1::WatchJobsRequest::descriptor(), &ServeFleetWatch},
+      {training::v1::WatchWeightsRequest::descriptor(), &ServeWeightsWatch},
       {training::v1::DownloadCheckpointRequest::descriptor(),
        [](const ApiStreamCall& call, const ApiParts& parts) {
          ServeDownload(call, parts.jobs, parts.files);

@@ -22,10 +22,11 @@ struct ApiStreamCall {
   IoThreads* threads;  // For tasks that block on the store.
 };
 
-// Serve WatchJob and WatchJobs: one line of JSON per message, or text/event-stream if Accept requests
-// it.
+// Serve WatchJob, WatchJobs and WatchWeights: one line of JSON per message, or text/event-stream if
+// Accept requests it.
 void ServeWatch(const ApiStreamCall& call, const ApiParts& parts);
 void ServeFleetWatch(const ApiStreamCall& call, const ApiParts& parts);
+void ServeWeightsWatch(const ApiStreamCall& call, const ApiParts& parts);
 
 // Serves DownloadCheckpoint: the file itself, with Content-Length, Range, and an ETag from its
 // CRC-32C. Each piece is read when the previous one has been written.

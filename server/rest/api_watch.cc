@@ -8,6 +8,7 @@
 #include "server/api/fleet_feed.h"
 #include "server/api/subject.h"
 #include "server/api/watch_feed.h"
+#include "server/api/weights_feed.h"
 #include "server/base/request_check.h"
 #include "server/rest/api_error.h"
 #include "server/rest/api_json.h"
@@ -18,9 +19,9 @@
 namespace genesis {
 namespace {
 
-// Reads the messages of a watch. `Feed`: WatchFeed or FleetFeed. The messages of the feed as lines
-// of JSON, one for each Next. An error after the first message is sent as the last line, because
-// the status line has already been sent.
+// Reads the messages of a watch. `Feed`: WatchFeed, FleetFeed or WeightsFeed. The messages of the
+// feed as lines of JSON, one for each Next. An error after the first message is sent as the last
+// line, because the status line has already been sent.
 //
 // Threads: Write and Finish are called with the feed's lock held, so that lock is taken first.
 template <typename Feed>
@@ -124,6 +125,10 @@ void ServeWatch(const ApiStreamCall& call, const ApiParts& parts) {
 
 void ServeFleetWatch(const ApiStreamCall& call, const ApiParts& parts) {
   ServeFeed<FleetFeed>(call, parts, "jobs");
+}
+
+void ServeWeightsWatch(const ApiStreamCall& call, const ApiParts& parts) {
+  ServeFeed<WeightsFeed>(call, parts, "weights");
 }
 
 }  // namespace genesis

@@ -63,6 +63,12 @@ grpc::ServerWriteReactor<training::v1::WatchJobsResponse>* TrainingServiceImpl::
   return StartWatch(ApiCall(parts_.gate, row, "grpc", CredentialsOf(*context)), parts_, *request);
 }
 
+grpc::ServerWriteReactor<training::v1::WatchWeightsResponse>* TrainingServiceImpl::WatchWeights(
+    CallbackServerContext* context, const training::v1::WatchWeightsRequest* request) {
+  static const MethodRow& row = MethodOfRequest("WatchWeightsRequest");
+  return StartWatch(ApiCall(parts_.gate, row, "grpc", CredentialsOf(*context)), parts_, *request);
+}
+
 grpc::ServerReadReactor<training::v1::AppendTrajectoriesRequest>*
 TrainingServiceImpl::AppendTrajectories(CallbackServerContext* context,
                                         training::v1::AppendTrajectoriesResponse* response) {

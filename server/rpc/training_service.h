@@ -23,6 +23,9 @@ class TrainingServiceImpl final : public training::v1::TrainingService::Callback
       grpc::CallbackServerContext* context, const training::v1::WatchJobRequest* request) override;
   grpc::ServerWriteReactor<training::v1::WatchJobsResponse>* WatchJobs(
       grpc::CallbackServerContext* context, const training::v1::WatchJobsRequest* request) override;
+  grpc::ServerWriteReactor<training::v1::WatchWeightsResponse>* WatchWeights(
+      grpc::CallbackServerContext* context,
+      const training::v1::WatchWeightsRequest* request) override;
   grpc::ServerReadReactor<training::v1::AppendTrajectoriesRequest>* AppendTrajectories(
       grpc::CallbackServerContext* context,
       training::v1::AppendTrajectoriesResponse* response) override;

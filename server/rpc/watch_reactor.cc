@@ -5,6 +5,7 @@
 
 #include "server/api/fleet_feed.h"
 #include "server/api/watch_feed.h"
+#include "server/api/weights_feed.h"
 #include "server/base/guard.h"
 #include "server/base/request_check.h"
 #include "server/rpc/status_mapping.h"
@@ -12,7 +13,7 @@
 namespace genesis {
 namespace {
 
-// `Feed`: WatchFeed or FleetFeed.
+// `Feed`: WatchFeed, FleetFeed or WeightsFeed.
 template <typename Feed>
 class WatchReactor final : public grpc::ServerWriteReactor<typename Feed::Response>,
                            public WatchSink<typename Feed::Response> {
@@ -76,6 +77,11 @@ grpc::ServerWriteReactor<training::v1::WatchJobResponse>* StartWatch(
 grpc::ServerWriteReactor<training::v1::WatchJobsResponse>* StartWatch(
     const ApiCall& call, const ApiParts& parts, const training::v1::WatchJobsRequest& request) {
   return Start<FleetFeed>(call, parts, request);
+}
+
+grpc::ServerWriteReactor<training::v1::WatchWeightsResponse>* StartWatch(
+    const ApiCall& call, const ApiParts& parts, const training::v1::WatchWeightsRequest& request) {
+  return Start<WeightsFeed>(call, parts, request);
 }
 
 }  // namespace genesis

@@ -9,6 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
+#include "base/files/memory_file.h"
 #include "server/base/guard.h"
 #include "server/rpc/grpc_credentials.h"
 #include "server/rpc/status_mapping.h"
@@ -19,6 +20,7 @@ namespace {
 
 using training::v1::AttachRequest;
 using training::v1::AttachResponse;
+using training::v1::SendWeightsRequest;
 
 const MethodRow& AttachRow() {
   static const MethodRow row = {"Attach", Role::kWorker, true};
@@ -141,6 +143,61 @@ class AttachReactor final : public grpc::ServerBidiReactor<AttachRequest, Attach
   AttachRequest request_;
 };
 
+// Takes one version of the weights of a job from a worker of another host.
+class SendWeightsReactor final : public grpc::ServerReadReactor<SendWeightsRequest> {
+ public:
+  SendWeightsReactor(WeightsHub* weights, ApiCall call)
+      : weights_(weights), call_(std::move(call)) {
+    if (call_.admission().ok()) {
+      StartRead(&request_);
+    } else {
+      End(call_.admission());
+    }
+  }
+
+  void OnReadDone(bool ok) override {
+    const absl::Status status =
+        GuardedStatus("SendWeights", [&] { return ok ? TakePiece() : TakeEnd(); });
+    if (!ok || !status.ok()) return End(status);
+    request_.Clear();
+    StartRead(&request_);
+  }
+
+  void OnDone() override { delete this; }
+
+ private:
+  absl::Status TakePiece() {
+    if (file_ == nullptr) {
+      description_.Swap(request_.mutable_weights());
+      if (absl::Status wanted = weights_->CheckWanted(description_); !wanted.ok()) return wanted;
+      absl::StatusOr<std::unique_ptr<MemoryFile>> file = MemoryFile::Create();
+      if (!file.ok()) return file.status();
+      file_ = *std::move(file);
+    }
+    return file_->Write(request_.content().data(), request_.content().size());
+  }
+
+  absl::Status TakeEnd() {
+    if (file_ == nullptr) {
+      return absl::InvalidArgumentError(
+          "the stream ended without weights; accepted: weights, and their file in pieces");
+    }
+    if (absl::Status sealed = file_->Seal(); !sealed.ok()) return sealed;
+    return weights_->Put(description_, std::move(file_));
+  }
+
+  void End(const absl::Status& status) {
+    call_.Done(description_.job_id(), status);
+    Finish(ToGrpcStatus(status));
+  }
+
+  WeightsHub* const weights_;
+  const ApiCall call_;
+  SendWeightsRequest request_;
+  training::v1::PublishedWeights description_;
+  std::unique_ptr<MemoryFile> file_;  // Null before the first message.
+};
+
 }  // namespace
 
 grpc::ServerBidiReactor<AttachRequest, AttachResponse>* WorkerServiceImpl::Attach(
@@ -148,6 +205,13 @@ grpc::ServerBidiReactor<AttachRequest, AttachResponse>* WorkerServiceImpl::Attac
   if (gate_ == nullptr) return new AttachReactor(pool_, std::nullopt, "");
   return new AttachReactor(pool_, ApiCall(gate_, AttachRow(), "grpc", CredentialsOf(*context)),
                            PeerAddress(context->peer()));
+}
+
+grpc::ServerReadReactor<SendWeightsRequest>* WorkerServiceImpl::SendWeights(
+    grpc::CallbackServerContext* context, training::v1::SendWeightsResponse* /*response*/) {
+  static const MethodRow row = {"SendWeights", Role::kWorker, false};
+  if (gate_ == nullptr) return nullptr;  // UNIMPLEMENTED.
+  return new SendWeightsReactor(weights_, ApiCall(gate_, row, "grpc", CredentialsOf(*context)));
 }
 
 }  // namespace genesis

@@ -98,11 +98,39 @@ std::vector<WorkerLease> WorkerPool::ReserveSubmitted(const std::string& name, i
 
 void WorkerPool::Begin(const std::string& worker_id, const training::v1::StartJob& start) {
   Apply([&](WorkerTable& table) { return table.Begin(worker_id, start); });
+  if (start.rank().rank() == 0) SendWeightsRequest(start.job_id());
   Wake();  // A spare may have to be started.
 }
 
 void WorkerPool::Send(const std::string& job_id, const AttachResponse& command) {
   Apply([&](WorkerTable& table) { return table.Send(job_id, command); });
+}
+
+void WorkerPool::RequestWeights(const std::string& job_id,
+                                const training::v1::PublishWeights& request) {
+  AttachResponse command;
+  *command.mutable_publish_weights() = request;
+  {
+    absl::MutexLock lock(&mutex_);
+    command.mutable_publish_weights()->set_request(++weights_request_);
+    if (request.wanted().empty()) {
+      weights_requests_.erase(job_id);
+    } else {
+      weights_requests_[job_id] = command.publish_weights();
+    }
+  }
+  Send(job_id, command);
+}
+
+void WorkerPool::SendWeightsRequest(const std::string& job_id) {
+  AttachResponse command;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = weights_requests_.find(job_id);
+    if (found == weights_requests_.end()) return;
+    *command.mutable_publish_weights() = found->second;
+  }
+  Send(job_id, command);
 }
 
 void WorkerPool::Acknowledge(const std::string& job_id, int64_t sequence) {
@@ -164,9 +192,11 @@ std::vector<std::string> WorkerPool::notes() const {
 
 absl::Status WorkerPool::Attach(const AttachRequest& request, bool remote,
                                 std::shared_ptr<WorkerLink> link, const std::string& peer) {
-  return Apply([&](WorkerTable& table, WorkerActions& actions) {
+  absl::Status attached = Apply([&](WorkerTable& table, WorkerActions& actions) {
     return table.Attach(request, remote, std::move(link), actions, peer);
   });
+  if (attached.ok()) SendWeightsRequest(request.job_id());
+  return attached;
 }
 
 void WorkerPool::OnMessage(const std::string& worker_id, const AttachRequest& message) {

@@ -67,6 +67,9 @@ class WorkerPool final : public Workers {
   int WarmOf(const std::string& name) const override;
   void Begin(const std::string& worker_id, const training::v1::StartJob& start) override;
   void Send(const std::string& job_id, const training::v1::AttachResponse& command) override;
+  // Sends the request to rank 0 of the job, now and whenever a worker gets the job or reattaches,
+  // until the next request.
+  void RequestWeights(const std::string& job_id, const training::v1::PublishWeights& request);
   void Acknowledge(const std::string& job_id, int64_t sequence) override;
   void ExpectExit(const std::string& job_id, absl::Duration grace, const std::string& why) override;
   void Abandon(const std::string& job_id, const std::string& why) override;
@@ -106,6 +109,7 @@ class WorkerPool final : public Workers {
   void TrimLogs();
   void WaitForNews();
   void Wake() const;
+  void SendWeightsRequest(const std::string& job_id);
 
   // Runs `change` on the table under the lock, and performs the required actions after its release.
   // `change(table)` returns the actions. `change(table, actions)` adds them to its second argument
@@ -155,6 +159,9 @@ class WorkerPool final : public Workers {
 
   mutable absl::Mutex mutex_;
   WorkerTable table_ ABSL_GUARDED_BY(mutex_);
+  int64_t weights_request_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Requests for weights, by job ID; no empty ones.
+  std::map<std::string, training::v1::PublishWeights> weights_requests_ ABSL_GUARDED_BY(mutex_);
   // Processes that are not reaped yet, by worker ID.
   Processes processes_ ABSL_GUARDED_BY(mutex_);
 };

@@ -29,6 +29,10 @@ TABLE = [
     ("WatchJob", "NOT_FOUND", {"job_id": "absent"}),
     ("WatchJob", "INVALID_ARGUMENT", {"job_id": "hold-1", "cursor": 1 << 60}),
     ("WatchJobs", "INVALID_ARGUMENT", {"cursor": 1 << 60}),
+    ("WatchWeights", "NOT_FOUND", {"job_id": "absent"}),
+    ("WatchWeights", "FAILED_PRECONDITION", {"job_id": "ok-done"}),
+    ("WatchWeights", "INVALID_ARGUMENT", {"job_id": "hold-1", "interval_seconds": -1}),
+    ("WatchWeights", "OUT_OF_RANGE", {"job_id": "hold-1", "since": 1 << 60}),
     ("ListEvents", "INVALID_ARGUMENT", {"filter": {"kinds": ["log_line"]}}),
     ("PauseJob", "NOT_FOUND", {"job_id": "absent"}),
     ("PauseJob", "FAILED_PRECONDITION", {"job_id": "ok-done"}),
@@ -113,6 +117,7 @@ ELSEWHERE = {
     ("WatchJob", "RESOURCE_EXHAUSTED"):
         "tests/e2e/test_hostile_callers.py test_watches_are_bounded_and_the_limit_is_named",
     ("WatchJobs", "RESOURCE_EXHAUSTED"): "tests/server/fleet_watch_test.cc TheWatchesOfOneCallerAreBounded",
+    ("WatchWeights", "RESOURCE_EXHAUSTED"): "tests/e2e/test_weights.py test_the_watches_of_one_caller_are_bounded",
     ("GetJob", "RESOURCE_EXHAUSTED"): "tests/server/fleet_watch_test.cc TheWaitsOfOneCallerAreBounded",
     ("ListEvents", "RESOURCE_EXHAUSTED"): "tests/server/fleet_watch_test.cc TheWaitsOfOneCallerAreBounded",
     ("WatchJob", "OUT_OF_RANGE"): "tests/server/fleet_watch_test.cc DroppedEventsAreAnErrorUnlessTheCallerAcceptsThem",

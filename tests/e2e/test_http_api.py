@@ -78,6 +78,7 @@ CASES = [
     ("CancelJob", {"job_id": "absent"}), ("CancelJob", {"job_id": "hold-X", "now": True}),
     ("WatchJob", {"job_id": "absent"}), ("WatchJob", {"job_id": "hold-X"}),
     ("WatchJobs", {"filter": {"kinds": ["log_line"]}}), ("WatchJobs", {"cursor": -7}),
+    ("WatchWeights", {"job_id": "absent"}), ("WatchWeights", {"job_id": "hold-X"}),
     ("DeleteJob", {"job_id": "absent"}), ("ListWorkers", {}), ("DrainWorker", {"worker_id": "none"}),
     ("GetPrecisionPolicy", {}), ("SetPrecisionPolicy", {"reduced_precision_allowed": True}),
     ("GetConfig", {}), ("ReloadConfig", {"validate_only": True}), ("BackupStore", {}),

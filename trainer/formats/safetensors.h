@@ -50,6 +50,9 @@ class SafetensorsReader {
   std::map<std::string, std::string> metadata_;
 };
 
+// Returns the name of an element type in safetensors: "F32", "BF16", ...
+const char* SafetensorsTypeName(ElementType type);
+
 // One tensor to be written; `data` holds its elements in C order.
 struct SafetensorsEntry {
   std::string name;

@@ -3,9 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "base/files/durable_file.h"
+#include "base/files/safetensors_head.h"
 #include "base/text/field_error.h"
 #include "base/text/utf8.h"
 #include "trainer/formats/npy_header.h"
@@ -16,59 +15,19 @@ namespace genesis {
 namespace {
 
 constexpr char kMetadata[] = "__metadata__";
-// The data begins at a multiple of this, so that mapped tensors are aligned.
-constexpr size_t kHeaderAlignment = 8;
-
-std::string Quoted(const std::string& text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      quoted += '\\';
-      quoted += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      absl::StrAppendFormat(&quoted, "\\u%04x", static_cast<unsigned char>(c));
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + "\"";
-}
-
-const char* TypeName(ElementType type) {
-  for (const auto& [text, known] : kSafetensorsTypes) {
-    if (type == known) return text;
-  }
-  return "";
-}
 
 uint64_t Bytes(const SafetensorsEntry& entry) {
   return static_cast<uint64_t>(ShapeElements(entry.shape) * ElementSize(entry.type));
 }
 
-std::string Header(const std::vector<SafetensorsEntry>& entries,
-                   const std::map<std::string, std::string>& metadata) {
-  std::vector<std::string> members;
-  if (!metadata.empty()) {
-    std::vector<std::string> pairs;
-    for (const auto& [key, value] : metadata) {
-      pairs.push_back(absl::StrCat(Quoted(key), ":", Quoted(value)));
-    }
-    members.push_back(absl::StrCat("\"", kMetadata, "\":{", absl::StrJoin(pairs, ","), "}"));
-  }
-  uint64_t offset = 0;
-  for (const SafetensorsEntry& entry : entries) {
-    const uint64_t end = offset + Bytes(entry);
-    members.push_back(absl::StrCat(Quoted(entry.name), ":{\"dtype\":\"", TypeName(entry.type),
-                                   "\",\"shape\":[", absl::StrJoin(entry.shape, ","),
-                                   "],\"data_offsets\":[", offset, ",", end, "]}"));
-    offset = end;
-  }
-  std::string header = absl::StrCat("{", absl::StrJoin(members, ","), "}");
-  header.append((kHeaderAlignment - header.size() % kHeaderAlignment) % kHeaderAlignment, ' ');
-  return header;
-}
-
 }  // namespace
+
+const char* SafetensorsTypeName(ElementType type) {
+  for (const auto& [text, known] : kSafetensorsTypes) {
+    if (type == known) return text;
+  }
+  return "";
+}
 
 absl::Status WriteSafetensors(const std::string& path, std::vector<SafetensorsEntry> entries,
                               const std::map<std::string, std::string>& metadata) {
@@ -94,10 +53,12 @@ absl::Status WriteSafetensors(const std::string& path, std::vector<SafetensorsEn
   }
   absl::StatusOr<DurableFile> file = DurableFile::Create(path);
   if (!file.ok()) return file.status();
-  const std::string header = Header(entries, metadata);
-  const uint64_t length = header.size();
-  file->Write(&length, sizeof(length));
-  file->Write(header.data(), header.size());
+  std::vector<SafetensorsPart> parts;
+  for (const SafetensorsEntry& entry : entries) {
+    parts.push_back({entry.name, SafetensorsTypeName(entry.type), entry.shape, Bytes(entry)});
+  }
+  const std::string head = SafetensorsHead(parts, metadata);
+  file->Write(head.data(), head.size());
   for (const SafetensorsEntry& entry : entries) file->Write(entry.data, Bytes(entry));
   return file->Commit();
 }

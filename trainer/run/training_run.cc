@@ -27,6 +27,7 @@
 #include "trainer/run/same_inputs.h"
 #include "trainer/run/step_reporter.h"
 #include "trainer/run/step_trace.h"
+#include "trainer/run/weights_publisher.h"
 #include "trainer/runtime/device.h"
 #include "trainer/runtime/device_memory.h"
 #include "trainer/runtime/idle_threads.h"
@@ -127,6 +128,7 @@ class Run {
     }
     guard_.emplace(start_, *session_, observer_);
     evaluator_.emplace(start_.spec(), *dataset_, *session_);
+    weights_.emplace(start_, control_, observer_, *session_);
   }
 
   // Returns the mode in which to restore a state before ChoosePrecision().
@@ -189,6 +191,7 @@ class Run {
       if (step_ >= session_->total_steps() || EndsEarly()) return true;
       if (stop) return false;
       if (const auto reason = agreement_.TakeFp32Request()) LeaveReducedPrecision(*reason);
+      weights_->AtBoundary(step_);
       if (following_ && !MayStep()) continue;
       if (guard_->WantsGoodState(step_)) KeepGoodState();
       if (rewound_) continue;
@@ -416,6 +419,7 @@ class Run {
   void Flush() {
     observer_.OnSection(training::v1::SECTION_CHECKPOINT);
     checkpoints_.Flush();
+    weights_->Finish(step_);
     // A launcher that sees one rank end may kill the others.
     ranks_.Await();
   }
@@ -453,6 +457,7 @@ class Run {
   std::optional<PrecisionGuard> guard_;
   std::optional<Evaluator> evaluator_;
   std::optional<StepReporter> reporter_;
+  std::optional<WeightsPublisher> weights_;
   Progress progress_;  // Progress of earlier attempts.
   int64_t step_ = 0;   // Steps launched, including those with unread metrics.
   double step_seconds_ = 0;

@@ -51,6 +51,21 @@ class RunControl {
     }
     return std::nullopt;
   }
+  // Sets which weights to publish; none at first. Each call is a new request for their newest. A
+  // request without a number ends the others.
+  void SetWantedWeights(const training::v1::PublishWeights& wanted) {
+    const absl::MutexLock lock(&mutex_);
+    if (wanted.request() != 0 && wanted.request() < wanted_weights_.request()) return;
+    wanted_weights_ = wanted;
+    weights_request_.fetch_add(1, std::memory_order_release);
+  }
+  // Number of calls of SetWantedWeights.
+  int64_t weights_request() const { return weights_request_.load(std::memory_order_acquire); }
+  training::v1::PublishWeights WantedWeights() const {
+    const absl::MutexLock lock(&mutex_);
+    return wanted_weights_;
+  }
+
   // Returns why the job is complete before its last step, or "". Takes no lock in that case.
   std::string EarlyEnd() const {
     if (!ends_early_.load(std::memory_order_acquire)) return "";
@@ -63,9 +78,11 @@ class RunControl {
   std::atomic<bool> stop_{false};
   std::atomic<bool> fp32_{false};
   std::atomic<bool> ends_early_{false};
+  std::atomic<int64_t> weights_request_{0};
   mutable absl::Mutex mutex_;
   std::string fp32_reason_ ABSL_GUARDED_BY(mutex_);
   training::v1::MetricValues metric_values_ ABSL_GUARDED_BY(mutex_);
+  training::v1::PublishWeights wanted_weights_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace genesis

@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
+#include "base/files/memory_file.h"
 #include "genesis/training/v1/worker_service.pb.h"
 
 namespace genesis {
@@ -42,6 +44,11 @@ class RunObserver {
   // Called every second while the run waits for data, and with "" when it goes on.
   virtual void OnWaiting(const std::string& /*reason*/) {}
   virtual void OnLog(const std::string& line) = 0;
+  // Passes a version of the weights on. Unlike the others, it is called on a thread of its own and
+  // may block.
+  virtual absl::Status OnWeights(const training::v1::PublishedWeights&, const MemoryFile&) {
+    return absl::OkStatus();
+  }
 };
 
 }  // namespace genesis

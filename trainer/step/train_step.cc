@@ -77,7 +77,7 @@ void TrainStep::PrepareRank(int64_t step) const {
   // again.
   const uint64_t seed = SplitMix64(options_.seed, static_cast<uint64_t>(step)).Next();
   torch::manual_seed(SplitMix64(seed, static_cast<uint64_t>(parts_.ranks.rank())).Next());
-  if (!parts_.model.changes_buffers()) return;
+  if (parts_.model.changed_buffers().empty()) return;
   std::vector<torch::Tensor> buffers;
   for (const auto& [name, buffer] : parts_.model.buffers()) buffers.push_back(buffer);
   parts_.ranks.CopyFromFirst(buffers);

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "c10/core/Event.h"
-#include "trainer/checkpoint/state_copy.h"
 #include "trainer/cuda/step_graph.h"
 #include "trainer/distributed/gradient_reducer.h"
 #include "trainer/distributed/optimizer_shards.h"
@@ -90,11 +89,12 @@ class TrainStep {
   // Sets the number of steps applied before the next one. Requires unread() == 0.
   void SetApplied(int64_t applied) { applied_ = applied; }
 
-  // Makes the next update wait until this copy of the state is complete. Requires that the previous
-  // copy was awaited.
-  void WaitFor(std::shared_ptr<StateCopy> copy) { copy_ = std::move(copy); }
+  // Makes the next update wait for a copy of the weights: it calls `await`, which returns once the
+  // weights may change.
+  void WaitFor(std::function<void()> await) { copies_.push_back(std::move(await)); }
+  // Waits for the copies now.
   void AwaitCopy() {
-    if (copy_ != nullptr) std::exchange(copy_, nullptr)->HoldUpdate();
+    for (const std::function<void()>& await : std::exchange(copies_, {})) await();
   }
 
   // Runs step number `step`. Requires fewer than two unread steps.
@@ -168,7 +168,7 @@ class TrainStep {
   int next_slot_ = 0;
   int unread_ = 0;
   StepEvidence evidence_;
-  std::shared_ptr<StateCopy> copy_;
+  std::vector<std::function<void()>> copies_;  // In flight; see WaitFor.
 
   std::string eager_because_;
   int eager_steps_ = 0;  // Eager steps since ForgetCapture.

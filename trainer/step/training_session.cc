@@ -230,6 +230,23 @@ void TrainingSession::GatherOptimizer(OptimizerState& state) {
   shards_->GatherOnFirst(state.parameters);
 }
 
+NamedTensors TrainingSession::CurrentWeights(bool average) const {
+  NamedTensors weights = model_->parameters();
+  for (size_t i = 0; i < weights.size(); ++i) {
+    weights[i].second = average ? average_->average()[i] : weights_->masters()[i];
+  }
+  const std::vector<std::string> changed = model_->changed_buffers();
+  for (const auto& [name, tensor] : model_->buffers()) {
+    // The next forward pass changes the buffer, so copy it immediately.
+    const bool changes = std::find(changed.begin(), changed.end(), name) != changed.end();
+    weights.emplace_back(name, tensor.detach().to(tensor.device(), TypeInCheckpoint(tensor),
+                                                  /*non_blocking=*/false, /*copy=*/changes));
+  }
+  const std::map<std::string, at::Tensor> by_name(weights.begin(), weights.end());
+  for (const auto& [name, of] : model_->tied()) weights.emplace_back(name, by_name.at(of));
+  return weights;
+}
+
 TrainingState TrainingSession::TakeState(RunPosition position) {
   TrainingState state = BeginState(std::move(position));
   state.Complete();
@@ -275,7 +292,7 @@ TrainingState TrainingSession::BeginState(RunPosition position) {
   state.priorities = source_->priorities();
   state.position = std::move(position);
   copy->Start();
-  step_->WaitFor(copy);
+  step_->WaitFor([copy] { copy->HoldUpdate(); });
   state.copy = copy;
   return state;
 }

@@ -104,6 +104,11 @@ class TrainingSession {
     TrainingSession& session_;
   };
 
+  // Returns the tensors of the model's state_dict(), on the device, with the FP32 weights or, if
+  // there is one, their average. The next update changes them; see TrainStep::WaitFor.
+  NamedTensors CurrentWeights(bool average) const;
+  bool has_average() const { return average_.has_value(); }
+
   // Copies the whole state to the CPU; waits for the device. Fills in the sampler's position, the
   // mode and the applied steps of `position`. The caller adds policy and evaluation.
   TrainingState TakeState(RunPosition position);

@@ -34,6 +34,7 @@
 #include "trainer/worker/rank_store_client.h"
 #include "trainer/worker/reporting_observer.h"
 #include "trainer/worker/termination.h"
+#include "trainer/worker/weights_link.h"
 
 namespace genesis {
 namespace {
@@ -251,6 +252,10 @@ class Attachment {
       case AttachResponse::kMetricValues:
         control_.SetMetricValues(command.metric_values());
         break;
+      case AttachResponse::kPublishWeights:
+        weights_.SetSocket(command.publish_weights().socket());
+        control_.SetWantedWeights(command.publish_weights());
+        break;
       case AttachResponse::COMMAND_NOT_SET:
         break;
     }
@@ -278,6 +283,7 @@ class Attachment {
   // Ends the stream. Returns whether a job continues without it.
   bool EndStream() {
     sender_.Detach();
+    control_.SetWantedWeights({});
     const grpc::Status status = connection()->stream->Finish();
     problem_ = status.error_message();
     last_ = status.error_code();
@@ -395,7 +401,9 @@ class Attachment {
 
   // Runs the job. Returns false if the daemon was lost before it received the job's end.
   bool RunJob(const StartJob& start) {
-    ReportingObserver observer(start, sender_);
+    ReportingObserver observer(start, sender_, [this](const auto& weights, const auto& file) {
+      return weights_.Send(weights, file);
+    });
     {
       const absl::MutexLock lock(&mutex_);
       observer_ = &observer;
@@ -434,6 +442,7 @@ class Attachment {
   const training::v1::DeviceInfo device_;
   RunControl control_;
   EventSender sender_;
+  WeightsLink weights_{daemon_.address};
   const std::shared_ptr<RankStoreClient> store_;
   std::thread abandoned_;  // Used by the reader's thread until joined.
   // Used by the reader's thread while it runs: why the newest stream ended, when it began, how long

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/time/time.h"
 #include "curves/curve_writer.h"
@@ -20,9 +21,13 @@ namespace genesis {
 // Owner: the link to the daemon. Threads: the run's; any may call SendSection and OnAbandoned.
 class ReportingObserver : public RunObserver {
  public:
+  // Sends weights to the daemon, and returns whether it took them.
+  using SendWeights =
+      std::function<absl::Status(const training::v1::PublishedWeights&, const MemoryFile&)>;
+
   // `start` and `sender` outlive the observer.
-  ReportingObserver(const training::v1::StartJob& start, EventSender& sender)
-      : start_(start), sender_(sender) {}
+  ReportingObserver(const training::v1::StartJob& start, EventSender& sender, SendWeights weights)
+      : start_(start), sender_(sender), send_weights_(std::move(weights)) {}
 
   void OnStarted(const training::v1::Started& started) override;
   void OnStep(const StepRecord& record) override;
@@ -34,6 +39,10 @@ class ReportingObserver : public RunObserver {
   void OnSection(training::v1::Section section) override;
   void OnWaiting(const std::string& reason) override;
   void OnLog(const std::string& line) override;
+  absl::Status OnWeights(const training::v1::PublishedWeights& weights,
+                         const MemoryFile& file) override {
+    return send_weights_(weights, file);
+  }
   // Adds the last log lines to a failure.
   void OnFinished(training::v1::Finished finished);
 
@@ -49,6 +58,7 @@ class ReportingObserver : public RunObserver {
 
   const training::v1::StartJob& start_;
   EventSender& sender_;
+  const SendWeights send_weights_;
   std::optional<CurveWriter> curves_;  // Set once rank 0 has started.
   std::deque<std::string> log_tail_;
   absl::Time next_steps_ = absl::InfinitePast();  // Used by ranks other than rank 0.

@@ -21,6 +21,7 @@ from genesis.events import Event
 from genesis.job import Job
 from genesis.sweep import Range, Sweep
 from genesis.trajectories import Appender
+from genesis.weights import WeightsVersion
 from genesis.world_model import WorldModel
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ __version__ = "0.1.0"
 __all__ = ["AbortedError", "AlreadyExistsError", "Appender", "AsyncClient", "AsyncJob", "CancelledError", "Checkpoint", "Chunks", "Client",
            "DataLossError", "Event", "ExportError", "FailedPreconditionError", "GenesisError", "InvalidArgumentError", "Job",
            "JobFailedError", "NotFoundError", "OutOfRangeError", "PermissionDeniedError", "Range", "ResourceExhaustedError", "Sweep",
-           "UnauthenticatedError", "UnavailableError", "WorldModel", "export", "from_images", "from_parquet", "from_text", "from_tokens", "load_checkpoint"]
+           "UnauthenticatedError", "UnavailableError", "WeightsVersion", "WorldModel", "export", "from_images", "from_parquet", "from_text", "from_tokens", "load_checkpoint"]
 
 
 # Names of earlier training code that ran in the caller's process, with what replaces each here (docs/founding_names.md).

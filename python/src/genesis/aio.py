@@ -13,6 +13,7 @@ from genesis.client import Client
 from genesis.events import Event
 from genesis.job import Job
 from genesis.sweep import Sweep
+from genesis.weights import WeightsVersion
 
 _T = TypeVar("_T")
 _THREADS = 32
@@ -101,6 +102,15 @@ class AsyncJob(_Coroutines):
     async def events(self, cursor: int = 0) -> AsyncIterator[Event]:
         async for event in self._threads.each(self.job.events(cursor)):
             yield event
+
+    async def weights(self, **options: Any) -> AsyncIterator[WeightsVersion]:
+        """Yields versions as ``Job.weights`` does."""
+        versions = self.job.weights(**options)
+        try:
+            async for version in self._threads.each(versions):
+                yield version
+        finally:
+            versions.close()
 
     async def watch(self, **options: Any) -> "AsyncJob":
         """Waits until the job ends. Takes the arguments of ``Job.watch``.

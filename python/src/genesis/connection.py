@@ -62,7 +62,7 @@ def _target(server: str) -> str:
     return "unix:" + urllib.parse.quote(os.fsencode(path))
 
 
-def _is_local(server: str) -> bool:
+def is_local(server: str) -> bool:
     if server.startswith("unix:"):
         return True
     host = server.rsplit(":", 1)[0].strip("[]")
@@ -92,7 +92,7 @@ class Connection:
         tls_ca = tls_ca or environment("GENESIS_TLS_CA")
         tls_cert = tls_cert or environment("GENESIS_TLS_CERT")
         tls_key = tls_key or environment("GENESIS_TLS_KEY")
-        if token and not tls_ca and not _is_local(self.server):
+        if token and not tls_ca and not is_local(self.server):
             raise ValueError(f"the token would travel unencrypted to {self.server}; give tls_ca (GENESIS_TLS_CA)")
         if bool(tls_cert) != bool(tls_key):
             raise ValueError("tls_cert and tls_key belong together; give both or none")
@@ -195,14 +195,27 @@ class Connection:
             UnavailableError: the daemon was unavailable for longer than the timeout, in seconds.
             GenesisError: the subclass for another status code.
         """
+        for response in self.persist(method, lambda: {"cursor": cursor, **fields}, timeout):
+            if response is not None:
+                cursor = max(cursor, response.cursor)
+            yield response
+
+    def persist(self, method: str, fields: Callable[[], Dict[str, Any]], timeout: float,
+                begun: Callable[[Any], None] = lambda stream: None) -> Iterator[Any]:
+        """Yields the responses of a stream, and None whenever the daemon has ended it. Raises as ``watch``.
+
+        Args:
+            fields: called for the fields of the request whenever the stream is started again.
+            begun: called with each call object of gRPC.
+        """
         pause, lost_since = 0.1, None
         while True:
             stream = None
             try:
-                stream = self.stream(method, self.request(method, cursor=cursor, **fields))
+                stream = self.stream(method, self.request(method, **fields()))
+                begun(stream)
                 for response in stream:
                     pause, lost_since = 0.1, None
-                    cursor = max(cursor, response.cursor)
                     yield response
                 yield None
             except grpc.RpcError as error:

@@ -11,6 +11,7 @@ from genesis.events import Event, events_of, is_final, state_name
 from genesis.requests import shown
 from genesis.training.v1 import job_pb2
 from genesis.transfer import download_artifact
+from genesis.weights import Weights
 
 if TYPE_CHECKING:
     import pandas
@@ -91,6 +92,29 @@ class Job:
                 continue
             self.message = response.job
             yield from events_of(response)
+
+    def weights(self, *, interval: float = 1.0, format: str = "FP32", average: bool = False, since: int = 0, timeout: float = 600.0) -> Weights:
+        """Iterates over the job's weights while it trains: each ``WeightsVersion`` is the newest one, and the last one is that of its end.
+
+        Waits while the job has no worker, and reconnects if the connection breaks or the daemon restarts. On the daemon's machine versions
+        are mapped, not copied.
+
+        >>> for version in job.weights():
+        ...     version.load_into(module)
+
+        Args:
+            interval: least number of seconds between two versions; 0 for as many as the worker can make.
+            format: ``FP32``, or ``BF16``, which rounds them.
+            average: the moving average of the weights (``training.ema_decay``).
+            since: yields only versions after this ``WeightsVersion.number``.
+            timeout: as in ``events``.
+
+        Raises:
+            FailedPreconditionError: the job has ended. The message names its newest checkpoint.
+            InvalidArgumentError: ``interval`` or ``format`` is not accepted, or the job keeps no average.
+            UnavailableError: the daemon was unavailable for longer than the timeout.
+        """
+        return Weights(self._connection, self.id, interval=interval, format=format, average=average, since=since, timeout=timeout)
 
     def watch(self, *, progress: Optional[bool] = None, chart: bool = False, timeout: float = 600.0) -> "Job":
         """Waits until the job ends. Shows a progress bar if tqdm is installed, otherwise a line for each tenth of the steps.

@@ -137,8 +137,9 @@ class Model {
 
   // Returns whether Loss and Evaluate accept batches smaller than training.batch_size.
   virtual bool takes_short_batches() const { return true; }
-  // Returns whether Loss changes buffers depending on the examples, as batch norm does.
-  virtual bool changes_buffers() const { return false; }
+  // Returns the names of the buffers that Loss changes depending on the examples, as batch norm
+  // does, and of such state that is in no state_dict().
+  virtual std::vector<std::string> changed_buffers() const { return {}; }
 
   // Returns the approximate floating-point operations of one example, forward and backward.
   virtual int64_t OperationsPerExample() const = 0;

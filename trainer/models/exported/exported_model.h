@@ -54,7 +54,7 @@ class ExportedModel : public Model {
   void PutAttributes(const NamedTensors& attributes) override;
   std::vector<MetricSum> Evaluate(const Batch& batch) override;
   bool takes_short_batches() const override { return !file_.batch_size; }
-  bool changes_buffers() const override { return !file_.changed.empty(); }
+  std::vector<std::string> changed_buffers() const override { return file_.changed; }
   int64_t OperationsPerExample() const override { return operations_; }
 
  private:
