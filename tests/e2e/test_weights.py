@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import io
 import itertools
 import json
 import os
@@ -86,8 +87,8 @@ class WeightsTest(harness.DaemonTest):
 
 
 class Versions(WeightsTest):
-    def check_against_checkpoints(self, round_to=torch.float32, **options):
-        job = self.train(150, spec={"checkpoint": {"every_steps": 1, "keep_last": 1000}, "training": {"ema_decay": 0.9}})
+    def check_against_checkpoints(self, round_to=torch.float32, ranks=1, **options):
+        job = self.train(150, ranks=ranks, spec={"checkpoint": {"every_steps": 1, "keep_last": 1000}, "training": {"ema_decay": 0.9}})
         versions = list(self.weights(job, **options))
         saved = {each.step: each for each in job.checkpoints()}
         self.assertGreater(len(versions), 3)
@@ -128,6 +129,12 @@ class Versions(WeightsTest):
     def test_the_moving_average(self):
         self.check_against_checkpoints(average=True)
 
+    def test_of_two_ranks_that_share_their_weights(self):
+        self.daemon.stop()
+        self.daemon = self.start("--workers-slots", "2")
+        self.client = self.client_of(self.daemon.grpc)
+        self.check_against_checkpoints(ranks=2)
+
     def test_frozen_tensors_are_left_out_once_the_reader_has_them(self):
         job = self.train(LONG_JOB)
         records = []
@@ -164,6 +171,14 @@ class Versions(WeightsTest):
             with self.assertRaisesRegex(genesis.InvalidArgumentError, text):
                 version.load_into(module)
             self.assert_same(module.state_dict(), before)
+
+    def test_the_page(self):
+        page = (harness.SOURCE / "docs" / "python_client.md").read_text().split("## Weights while a job trains")[1]
+        job, module = self.train(60), Net()
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(page.split("```python\n")[1].split("```")[0], {"job": job, "module": module})
+        self.assertEqual(printed.getvalue().splitlines()[-1].split()[0], "60")
+        self.assert_same(module.state_dict(), job.refresh().checkpoint().model_state_dict)
 
     def test_with_asyncio(self):
         async def read():
@@ -241,6 +256,7 @@ class Streams(WeightsTest):
         after = read_until(lambda version: version.step > again.step and version.number > newest + 2)
         self.assertEqual(after.number // VERSIONS_OF_ATTEMPT, again.number // VERSIONS_OF_ATTEMPT, "the worker trained on")
         self.assertEqual(numbers, sorted(set(numbers)))
+        self.assertGreater(next(self.weights(job, since=after.number)).number, after.number)
         job.cancel(now=True)
 
     def test_a_pause_is_waited_for_and_a_cancelled_job_ends_with_its_last_weights(self):
