@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -31,6 +32,16 @@ absl::StatusOr<ReplayFile> ReplayFile::OpenToWrite(const std::string& path, int 
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | flags, 0644);
   if (fd < 0) return ErrnoStatus(absl::StrCat(path, ": cannot be opened to write"), errno);
   return ReplayFile(path, fd);
+}
+
+// Not by O_TMPFILE, which some file systems lack.
+absl::StatusOr<ReplayFile> ReplayFile::Unnamed(const std::string& folder) {
+  std::string path = absl::StrCat(folder, "/.part-XXXXXX");
+  const int fd = mkostemp(path.data(), O_CLOEXEC);
+  if (fd < 0) return ErrnoStatus(absl::StrCat(path, ": cannot be created"), errno);
+  ReplayFile file(path, fd);
+  if (unlink(path.c_str()) != 0) return file.Fault("cannot be removed");
+  return file;
 }
 
 absl::Status ReplayFile::Fault(const char* what) const {

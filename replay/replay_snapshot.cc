@@ -21,7 +21,8 @@ absl::StatusOr<ReplaySnapshot> ReplaySnapshot::Open(const std::string& folder, R
   absl::Status status = snapshot.OpenSegments(0);
   if (!status.ok()) return status;
   if (snapshot.segments_.empty()) {
-    return absl::NotFoundError(absl::StrCat(folder, ": holds no replay buffer"));
+    return absl::NotFoundError(
+        absl::StrCat(folder, ": holds no replay buffer; append to it first"));
   }
   snapshot.layout_ = snapshot.segments_.front().scan.header.layout;
   status = snapshot.ReadSegments(0, visit);
@@ -46,10 +47,9 @@ absl::Status ReplaySnapshot::OpenSegments(uint64_t from) {
       if (!status.ok()) break;
       const absl::StatusOr<SegmentHeader> header = ReadSegmentHeader(*file);
       if (!header.ok()) return header.status();
-      segments_.push_back(
-          {.file = *std::move(file),
-           .scan = {.header = *header, .records = {}, .sound_size = kSegmentHeaderSize},
-           .batches = {}});
+      segments_.push_back({.file = *std::move(file),
+                           .scan = {.header = *header, .records = {}, .sound_size = header->size},
+                           .records = {}});
     }
     if (!absl::IsNotFound(status)) break;
   }
@@ -75,16 +75,10 @@ absl::Status ReplaySnapshot::ReadSegments(size_t from, RowVisitor visit) {
 }
 
 absl::Status ReplaySnapshot::ReadRows(bool last, RowVisitor visit, Segment& segment) {
-  const uint64_t stride = layout_.row_bytes();
-  const auto take = [&](const RecordEntry& record, const std::string& body) {
-    segment.batches.push_back({.first = record.first, .offset = record.rows_offset()});
-    const char* end = body.data() + body.size() - record.count * stride;
-    for (uint32_t row = 0; row < record.count; ++row) {
-      end += stride;
-      ReplayRowEnd numbers;
-      std::memcpy(&numbers, end - sizeof(numbers), sizeof(numbers));
-      visit(record.first + row, numbers);
-    }
+  const auto take = [&](const RecordEntry& record, absl::Span<const ReplayRowEnd> ends) {
+    segment.records.push_back(
+        {.first = record.first, .offset = record.rows_offset(), .end = record.end()});
+    for (uint32_t row = 0; row < record.count; ++row) visit(record.first + row, ends[row]);
   };
   absl::Status status = ContinueScan(segment.file, last, take, segment.scan);
   auto& records = segment.scan.records;
@@ -138,20 +132,30 @@ std::string ReplaySnapshot::Describe() const {
                       ", transitions ", first(), " to ", std::max(next(), first() + 1) - 1);
 }
 
+std::deque<ReplaySnapshot::Segment>::const_iterator ReplaySnapshot::SegmentOf(
+    uint64_t number) const {
+  return std::prev(std::upper_bound(
+      segments_.begin(), segments_.end(), number,
+      [](uint64_t row, const Segment& each) { return row < each.scan.header.first; }));
+}
+
+std::vector<ReplaySnapshot::Rows>::const_iterator ReplaySnapshot::RecordOf(const Segment& segment,
+                                                                           uint64_t number) {
+  return std::prev(
+      std::upper_bound(segment.records.begin(), segment.records.end(), number,
+                       [](uint64_t row, const Rows& each) { return row < each.first; }));
+}
+
 absl::Status ReplaySnapshot::Read(uint64_t first, int64_t count, char* out) const {
   const uint64_t stride = layout_.row_bytes();
-  auto segment = std::upper_bound(
-      segments_.begin(), segments_.end(), first,
-      [](uint64_t row, const Segment& each) { return row < each.scan.header.first; });
-  for (--segment; count > 0; ++segment) {
-    auto batch = std::upper_bound(segment->batches.begin(), segment->batches.end(), first,
-                                  [](uint64_t row, const Rows& each) { return row < each.first; });
-    for (--batch; count > 0 && batch != segment->batches.end(); ++batch) {
-      const auto after = std::next(batch);
-      const uint64_t end = after == segment->batches.end() ? segment->next() : after->first;
+  for (auto segment = SegmentOf(first); count > 0; ++segment) {
+    for (auto record = RecordOf(*segment, first); count > 0 && record != segment->records.end();
+         ++record) {
+      const auto after = std::next(record);
+      const uint64_t end = after == segment->records.end() ? segment->next() : after->first;
       const auto rows = std::min<uint64_t>(static_cast<uint64_t>(count), end - first);
       absl::Status status =
-          segment->file.Read(batch->offset + (first - batch->first) * stride, rows * stride, out);
+          segment->file.Read(record->offset + (first - record->first) * stride, rows * stride, out);
       if (!status.ok()) return status;
       out += rows * stride;
       first += rows;
@@ -159,6 +163,22 @@ absl::Status ReplaySnapshot::Read(uint64_t first, int64_t count, char* out) cons
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status ReplaySnapshot::ReadValue(uint64_t number, const VariableValue& value,
+                                       char* out) const {
+  const auto segment = SegmentOf(number);
+  const auto record = RecordOf(*segment, number);
+  const auto after = std::next(record);
+  const uint64_t next = after == segment->records.end() ? segment->next() : after->first;
+  const uint64_t begin =
+      record->offset + (next - record->first) * layout_.row_bytes() + value.offset;
+  if (begin + value.bytes > record->end) {
+    return absl::DataLossError(absl::StrCat(segment->file.path(), ": transition ", number,
+                                            " has a value beyond its record, which ends at byte ",
+                                            record->end));
+  }
+  return segment->file.Read(begin, value.bytes, out);
 }
 
 }  // namespace genesis

@@ -45,22 +45,22 @@ class ReplaySnapshot {
   std::string Describe() const;
   // Copies rows from number `first` on in the format of segment.h. Requires that none is missing.
   absl::Status Read(uint64_t first, int64_t count, char* out) const;
+  // Copies a variable value of transition `number`, as its row describes it.
+  absl::Status ReadValue(uint64_t number, const VariableValue& value, char* out) const;
 
  private:
-  // The rows of one batch.
+  // The rows of one record.
   struct Rows {
     uint64_t first = 0;
     uint64_t offset = 0;  // Offset of the first row in the file.
+    uint64_t end = 0;     // Offset after the record.
   };
   struct Segment {
     ReplayFile file;
     SegmentScan scan;  // Keeps only its last record.
-    std::vector<Rows> batches;
+    std::vector<Rows> records;
 
-    uint64_t next() const {
-      return scan.records.empty() ? scan.header.first
-                                  : scan.records.back().first + scan.records.back().count;
-    }
+    uint64_t next() const { return scan.next(); }
   };
 
   explicit ReplaySnapshot(std::string folder) : folder_(std::move(folder)) {}
@@ -69,6 +69,9 @@ class ReplaySnapshot {
   absl::Status ReadSegments(size_t from, RowVisitor visit);
   absl::Status ReadRows(bool last, RowVisitor visit, Segment& segment);
   bool InFolder(uint64_t segment) const;
+  // Return what contains a transition.
+  std::deque<Segment>::const_iterator SegmentOf(uint64_t number) const;
+  static std::vector<Rows>::const_iterator RecordOf(const Segment& segment, uint64_t number);
 
   std::string folder_;
   ReplayLayout layout_;

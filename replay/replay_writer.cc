@@ -9,7 +9,6 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "base/files/crc32c.h"
 #include "base/files/durable_file.h"
 #include "replay/segment_index.h"
 #include "replay/segment_scan.h"
@@ -20,16 +19,11 @@ namespace {
 constexpr int64_t kMaxSegmentTransitions = 65536;
 constexpr int64_t kSegmentsOfABuffer = 8;
 
-absl::Status CheckOptions(const std::string& folder, const ReplayOptions& options) {
-  const auto bad = [&](const char* name, int64_t value, int64_t most) {
-    if (value >= 1 && value <= most) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat(folder, ": ", name, " is ", value, "; accepted: 1 to ", most));
-  };
-  absl::Status status = bad("observation_size", options.layout.observation_size, kMaxReplayColumns);
-  status.Update(bad("action_size", options.layout.action_size, kMaxReplayColumns));
-  status.Update(bad("capacity", options.capacity, int64_t{1} << 40));
-  return status;
+absl::Status CheckCapacity(const std::string& folder, int64_t capacity) {
+  constexpr int64_t kMaxCapacity = int64_t{1} << 40;
+  if (capacity >= 1 && capacity <= kMaxCapacity) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(folder, ": capacity is ", capacity, "; accepted: 1 to ", kMaxCapacity));
 }
 
 // Creates the folder and its parents, durably.
@@ -66,7 +60,7 @@ std::string ReplayWriter::PathOf(uint64_t first) const {
 
 absl::StatusOr<std::unique_ptr<ReplayWriter>> ReplayWriter::Open(const std::string& folder,
                                                                  const ReplayOptions& options) {
-  if (absl::Status status = CheckOptions(folder, options); !status.ok()) return status;
+  if (absl::Status status = CheckCapacity(folder, options.capacity); !status.ok()) return status;
   if (absl::Status status = CreateFolder(folder); !status.ok()) return status;
   std::unique_ptr<ReplayWriter> writer(new ReplayWriter(folder, options));
   absl::StatusOr<ReplayFile> lock = ReplayFile::OpenToWrite(absl::StrCat(folder, "/lock"), 0);
@@ -98,38 +92,36 @@ absl::Status ReplayWriter::Load() {
   return SyncFolder(folder_);
 }
 
-absl::Status ReplayWriter::CheckLayout(const ReplayFile& file) {
-  const absl::StatusOr<SegmentHeader> header = ReadSegmentHeader(file);
-  if (!header.ok()) return header.status();
-  if (header->layout == options_.layout) return absl::OkStatus();
+absl::Status ReplayWriter::CheckLayout(const SegmentHeader& header) const {
+  if (header.layout == options_.layout) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat(folder_, ": holds transitions with observation_size ",
-                   header->layout.observation_size, " and action_size ", header->layout.action_size,
-                   "; asked for ", options_.layout.observation_size, " and ",
-                   options_.layout.action_size, "; use another folder for them"));
+      absl::StrCat(folder_, ": ", LayoutDifference(header.layout, options_.layout),
+                   "; accepted: the same columns, or another buffer"));
 }
 
 absl::Status ReplayWriter::LoadSegment(uint64_t first, bool last) {
   absl::StatusOr<ReplayFile> file = ReplayFile::OpenToWrite(PathOf(first), 0);
   if (!file.ok()) return file.status();
-  if (absl::Status status = CheckLayout(*file); !status.ok()) return status;
+  const absl::StatusOr<SegmentHeader> header = ReadSegmentHeader(*file);
+  if (!header.ok()) return header.status();
+  if (absl::Status status = CheckLayout(*header); !status.ok()) return status;
   const absl::StatusOr<uint64_t> size = file->Size();
   if (!size.ok()) return size.status();
   Segment segment{.first = first, .size = *size, .records = {}};
   std::optional<std::vector<RecordEntry>> index;
-  if (!last) index = ReadSegmentIndex(folder_, first, *size);
+  if (!last) index = ReadSegmentIndex(folder_, *header, *size);
   if (index) {
     segment.records = *std::move(index);
   } else {
     absl::StatusOr<SegmentScan> scan =
-        ScanSegment(*file, last, [](const RecordEntry&, const std::string&) {});
+        ScanSegment(*file, last, [](const RecordEntry&, absl::Span<const ReplayRowEnd>) {});
     if (!scan.ok()) return scan.status();
     if (scan->torn_size > 0) {
       absl::Status status = file->Truncate(scan->sound_size);
       if (status.ok()) status = file->Sync();
       if (!status.ok()) return status;
       repaired_ = absl::StrCat(file->path(), ": cut ", scan->torn_size,
-                               " bytes of a record that was never finished");
+                               " bytes of a batch that was never finished");
     }
     segment.size = scan->sound_size;
     segment.records = std::move(scan->records);
@@ -139,7 +131,10 @@ absl::Status ReplayWriter::LoadSegment(uint64_t first, bool last) {
     }
   }
   for (const RecordEntry& record : segment.records) {
-    batches_[record.id] = {.segment = first, .record = record};
+    Place& place = batches_[record.id];
+    // An id may be used again once its batch is evicted, so not in the same segment.
+    if (place.segment != first) place = {.segment = first, .records = {}};
+    place.records.push_back(record);
     next_ = record.first + record.count;
   }
   if (last) active_ = *std::move(file);
@@ -154,104 +149,117 @@ int64_t ReplayWriter::Transitions(const Segment& segment) const {
   return static_cast<int64_t>(last.first + last.count - segment.first);
 }
 
-absl::Status ReplayWriter::CheckBatch(const std::string& batch_id,
-                                      absl::Span<const ReplayTransition> transitions) const {
-  if (batch_id.empty() || batch_id.size() > kMaxBatchId) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the batch id has ", batch_id.size(), " bytes; accepted: 1 to ", kMaxBatchId));
+absl::Status ReplayWriter::CheckBatch(const ReplayBatch& batch) const {
+  if (batch.id().empty() || batch.id().size() > kMaxBatchId) {
+    return absl::InvalidArgumentError(absl::StrCat("the batch id has ", batch.id().size(),
+                                                   " bytes; accepted: 1 to ", kMaxBatchId));
   }
-  const int64_t most = std::min<int64_t>(
-      {options_.capacity, kMaxBatchTransitions,
-       static_cast<int64_t>((kMaxBatchBytes - kMaxBatchId - 1) / options_.layout.row_bytes())});
-  const auto count = static_cast<int64_t>(transitions.size());
-  if (count < 1 || count > most) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the batch has ", count, " transitions; accepted in this buffer: 1 to ", most));
-  }
-  return CheckTransitions(options_.layout, transitions);
+  const int64_t most = std::min<int64_t>(options_.capacity, kMaxBatchTransitions);
+  if (batch.count() >= 1 && batch.count() <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the batch has ", batch.count(), " transitions; accepted in this buffer: 1 to ", most));
 }
 
-absl::StatusOr<Appended> ReplayWriter::Append(const std::string& batch_id,
-                                              absl::Span<const ReplayTransition> transitions) {
+absl::StatusOr<Appended> ReplayWriter::Append(ReplayBatch batch) {
   if (!broken_.ok()) return broken_;
-  if (absl::Status status = CheckBatch(batch_id, transitions); !status.ok()) return status;
-  const std::string body = EncodeBody(batch_id, transitions);
-  if (const auto known = batches_.find(batch_id); known != batches_.end()) {
-    return Repeat(known->second, body);
+  if (absl::Status status = CheckBatch(batch); !status.ok()) return status;
+  const std::string id = batch.id();
+  const int64_t count = batch.count();
+  if (const auto known = batches_.find(id); known != batches_.end()) {
+    return Repeat(known->second, std::move(batch));
   }
-  const auto count = static_cast<int64_t>(transitions.size());
   const bool full = !segments_.empty() && !segments_.back().records.empty() &&
                     Transitions(segments_.back()) + count > options_.segment_transitions;
   if (segments_.empty() || full) {
     if (absl::Status status = BeginSegment(); !status.ok()) return status;
   }
   Segment& segment = segments_.back();
-  const RecordEntry record{.offset = segment.size,
-                           .body_size = body.size(),
-                           .body_checksum = Crc32c(0, body.data(), body.size()),
-                           .first = next_,
-                           .count = static_cast<uint32_t>(count),
-                           .id_size = static_cast<uint32_t>(batch_id.size()),
-                           .id = batch_id};
-  if (absl::Status status = WriteRecord(record, body); !status.ok()) return status;
-  bytes_ += record.end() - segment.size;
-  segment.size = record.end();
-  segment.records.push_back(record);
-  batches_[batch_id] = {.segment = segment.first, .record = record};
-  next_ += record.count;
+  absl::StatusOr<std::vector<RecordEntry>> records = WriteRecords(std::move(batch), segment.size);
+  if (!records.ok()) return records.status();
+  const Appended appended{.first = static_cast<int64_t>(next_), .count = count};
+  bytes_ += records->back().end() - segment.size;
+  segment.size = records->back().end();
+  segment.records.insert(segment.records.end(), records->begin(), records->end());
+  batches_[id] = {.segment = segment.first, .records = *std::move(records)};
+  next_ += static_cast<uint64_t>(count);
   Evict();
-  return Appended{.first = static_cast<int64_t>(record.first), .count = count};
+  return appended;
 }
 
-absl::StatusOr<Appended> ReplayWriter::Repeat(const Place& place, const std::string& body) const {
-  const RecordEntry& record = place.record;
-  bool same = record.body_size == body.size();
-  if (same) {
-    const absl::StatusOr<ReplayFile> file = ReplayFile::OpenToRead(PathOf(place.segment));
-    if (!file.ok()) return file.status();
-    std::string stored(body.size(), '\0');
-    absl::Status status =
-        file->Read(record.offset + kRecordHeaderSize, stored.size(), stored.data());
+absl::StatusOr<Appended> ReplayWriter::Repeat(const Place& place, ReplayBatch batch) const {
+  const std::vector<RecordEntry>& records = place.records;
+  const absl::StatusOr<ReplayFile> file = ReplayFile::OpenToRead(PathOf(place.segment));
+  if (!file.ok()) return file.status();
+  bool same = records.size() == batch.parts().size();
+  for (size_t part = 0; same && part < records.size(); ++part) {
+    absl::StatusOr<std::string> record = batch.TakeRecord(part);
+    if (!record.ok()) return record.status();
+    same = record->size() == records[part].end() - records[part].offset;
+    if (!same) break;
+    std::string stored(record->size(), '\0');
+    absl::Status status = file->Read(records[part].offset, stored.size(), stored.data());
     if (!status.ok()) return status;
-    same = stored == body;
+    same = absl::string_view(stored).substr(kRecordHeaderSize) ==
+           absl::string_view(*record).substr(kRecordHeaderSize);
   }
   if (!same) {
-    return absl::AlreadyExistsError(absl::StrCat("batch \"", record.id,
+    return absl::AlreadyExistsError(absl::StrCat("batch \"", batch.id(),
                                                  "\" is in the buffer with other transitions; "
                                                  "accepted: the same ones, or another id"));
   }
-  return Appended{
-      .first = static_cast<int64_t>(record.first), .count = record.count, .repeated = true};
+  return Appended{.first = static_cast<int64_t>(records.front().first),
+                  .count = batch.count(),
+                  .repeated = true};
 }
 
 absl::Status ReplayWriter::BeginSegment() {
-  const SegmentHeader header{.layout = options_.layout, .first = next_};
+  const std::string bytes =
+      EncodeSegmentHeader({.layout = options_.layout, .first = next_, .size = 0});
   if (!segments_.empty()) {
     const Segment& done = segments_.back();
     WriteSegmentIndex(folder_, done.first, done.size, done.records).IgnoreError();
   }
-  absl::Status status =
-      WriteDurably(absl::StrCat(folder_, "/", SegmentName(next_)), EncodeSegmentHeader(header));
+  absl::Status status = WriteDurably(PathOf(next_), bytes);
   if (!status.ok()) return status;
   absl::StatusOr<ReplayFile> file = ReplayFile::OpenToWrite(PathOf(next_), 0);
   if (!file.ok()) return file.status();
   active_ = *std::move(file);
-  segments_.push_back({.first = next_, .size = kSegmentHeaderSize, .records = {}});
-  bytes_ += kSegmentHeaderSize;
+  segments_.push_back({.first = next_, .size = bytes.size(), .records = {}});
+  bytes_ += bytes.size();
   return absl::OkStatus();
 }
 
-absl::Status ReplayWriter::WriteRecord(const RecordEntry& record, const std::string& body) {
-  const std::string bytes = EncodeRecordHeader(record) + body;
-  absl::Status status = active_.Write(record.offset, bytes.data(), bytes.size());
+absl::StatusOr<std::vector<RecordEntry>> ReplayWriter::WriteRecords(ReplayBatch batch,
+                                                                    uint64_t offset) {
+  std::vector<RecordEntry> records;
+  RecordEntry next{.offset = offset, .first = next_, .id = batch.id()};
+  next.id_size = static_cast<uint32_t>(batch.id().size());
+  absl::Status status;
+  for (size_t i = 0; status.ok() && i < batch.parts().size(); ++i) {
+    const ReplayBatch::Part& part = batch.parts()[i];
+    next.body_size = part.body_size;
+    next.body_checksum = part.body_checksum;
+    next.count = part.count;
+    next.part = static_cast<uint32_t>(2 * i + (i + 1 < batch.parts().size() ? 1 : 0));
+    absl::StatusOr<std::string> bytes = batch.TakeRecord(i);
+    if (status = bytes.status(); !status.ok()) break;
+    bytes->replace(0, kRecordHeaderSize, EncodeRecordHeader(next));
+    status = active_.Write(next.offset, bytes->data(), bytes->size());
+    records.push_back(next);
+    next.offset = next.end();
+    next.first += next.count;
+  }
   if (!status.ok()) {
-    // Cut off the incomplete record so that the next append starts at a clean end.
-    if (!active_.Truncate(record.offset).ok()) broken_ = status;
+    // Cut off the incomplete batch so that the next append starts at a clean end.
+    if (!active_.Truncate(offset).ok()) broken_ = status;
     return status;
   }
   // After a failed sync the kernel may drop the pages, and a second sync may report success.
-  if (status = active_.Sync(); !status.ok()) broken_ = status;
-  return status;
+  if (status = active_.Sync(); !status.ok()) {
+    broken_ = status;
+    return status;
+  }
+  return records;
 }
 
 void ReplayWriter::Evict() {

@@ -10,14 +10,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "replay/file.h"
+#include "replay/replay_batch.h"
 #include "replay/segment.h"
 
 namespace genesis {
 
 struct ReplayOptions {
-  // Sizes of every transition; must match those of a buffer already in the folder.
+  // Columns of every transition; must be those of a buffer already in the folder.
   ReplayLayout layout;
   // Maximum number of transitions kept. The oldest segment is removed as a whole to make room.
   int64_t capacity = 1'000'000;
@@ -43,14 +43,13 @@ struct Appended {
 class ReplayWriter {
  public:
   // Creates the folder if it does not exist and cuts off a torn record. FAILED_PRECONDITION if
-  // another writer holds the folder or its transitions have another layout.
+  // another writer holds the folder or its transitions have other columns.
   static absl::StatusOr<std::unique_ptr<ReplayWriter>> Open(const std::string& folder,
                                                             const ReplayOptions& options);
 
-  // `batch_id` has 1 to 255 bytes. While the batch is in the buffer, repeating its ID with the same
-  // transitions succeeds and appends nothing.
-  absl::StatusOr<Appended> Append(const std::string& batch_id,
-                                  absl::Span<const ReplayTransition> transitions);
+  // The id of a batch has 1 to 255 bytes, and its parts have the layout of `options`. While the
+  // batch is in the buffer, appending its id with the same parts succeeds and appends nothing.
+  absl::StatusOr<Appended> Append(ReplayBatch batch);
 
   // Number of transitions in the buffer, and the number of the oldest.
   int64_t size() const { return static_cast<int64_t>(next_ - first()); }
@@ -71,18 +70,17 @@ class ReplayWriter {
   // The location of a batch in the buffer.
   struct Place {
     uint64_t segment = 0;
-    RecordEntry record;
+    std::vector<RecordEntry> records;
   };
 
   ReplayWriter(std::string folder, const ReplayOptions& options);
   absl::Status Load();
   absl::Status LoadSegment(uint64_t first, bool last);
-  absl::Status CheckLayout(const ReplayFile& file);
-  absl::Status CheckBatch(const std::string& batch_id,
-                          absl::Span<const ReplayTransition> transitions) const;
-  absl::StatusOr<Appended> Repeat(const Place& place, const std::string& body) const;
+  absl::Status CheckLayout(const SegmentHeader& header) const;
+  absl::Status CheckBatch(const ReplayBatch& batch) const;
+  absl::StatusOr<Appended> Repeat(const Place& place, ReplayBatch batch) const;
   absl::Status BeginSegment();
-  absl::Status WriteRecord(const RecordEntry& record, const std::string& body);
+  absl::StatusOr<std::vector<RecordEntry>> WriteRecords(ReplayBatch batch, uint64_t offset);
   void Evict();
   int64_t Transitions(const Segment& segment) const;
   std::string PathOf(uint64_t first) const;

@@ -1,6 +1,5 @@
 #include "replay/segment.h"
 
-#include <cmath>
 #include <cstring>
 
 #include "absl/strings/match.h"
@@ -14,7 +13,8 @@ namespace genesis {
 namespace {
 
 constexpr char kMagic[] = "GNSRPLY1";
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVectors = 1;  // Versions.
+constexpr uint32_t kDeclared = 2;
 constexpr uint32_t kRecordMagic = 0x44434552;  // "RECD"
 constexpr size_t kNameDigits = 20;
 constexpr char kEnding[] = ".segment";
@@ -31,11 +31,21 @@ T Get(const char* bytes, size_t offset) {
   return value;
 }
 
-void PutFloats(std::string& bytes, const std::vector<float>& values) {
-  bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+// Returns the layout of version 1.
+std::optional<ReplayLayout> VectorLayout(uint32_t observation_size, uint32_t action_size) {
+  const auto is_size = [](uint32_t size) { return size >= 1 && size <= kMaxVectorSize; };
+  if (!is_size(observation_size) || !is_size(action_size)) return std::nullopt;
+  return ReplayLayout::OfVectors(observation_size, action_size);
 }
 
-std::string NumberText(float value) { return std::isnan(value) ? "nan" : absl::StrCat(value); }
+// Returns the layout of the declaration that follows the header in `bytes`.
+std::optional<ReplayLayout> DeclaredLayout(absl::string_view bytes, uint32_t size,
+                                           uint32_t checksum) {
+  if (size > kMaxDeclaration || bytes.size() < kSegmentHeaderSize + size) return std::nullopt;
+  const absl::string_view declaration = bytes.substr(kSegmentHeaderSize, size);
+  if (Crc32c(0, declaration.data(), size) != checksum) return std::nullopt;
+  return ReplayLayout::Parse(declaration);
+}
 
 }  // namespace
 
@@ -50,48 +60,45 @@ std::optional<uint64_t> SegmentFirst(const std::string& name) {
 }
 
 std::string EncodeSegmentHeader(const SegmentHeader& header) {
+  const ReplayLayout& layout = header.layout;
+  const std::string declaration = layout.is_vectors() ? "" : layout.Describe();
   std::string bytes(kMagic, 8);
-  Put(bytes, kVersion);
-  Put(bytes, static_cast<uint32_t>(header.layout.observation_size));
-  Put(bytes, static_cast<uint32_t>(header.layout.action_size));
+  if (layout.is_vectors()) {
+    Put(bytes, kVectors);
+    Put(bytes, static_cast<uint32_t>(layout.columns()[0].shape[0]));
+    Put(bytes, static_cast<uint32_t>(layout.columns()[1].shape[0]));
+  } else {
+    Put(bytes, kDeclared);
+    Put(bytes, static_cast<uint32_t>(declaration.size()));
+    Put(bytes, Crc32c(0, declaration.data(), declaration.size()));
+  }
   Put(bytes, uint32_t{0});
   Put(bytes, header.first);
   bytes.resize(kSegmentHeaderSize - sizeof(uint32_t));
   Put(bytes, Crc32c(0, bytes.data(), bytes.size()));
+  bytes += declaration;
+  bytes.resize((bytes.size() + 7) / 8 * 8);
   return bytes;
 }
 
-std::optional<SegmentHeader> DecodeSegmentHeader(const char* bytes, uint32_t& version) {
+std::optional<SegmentHeader> DecodeSegmentHeader(absl::string_view bytes, uint32_t& version) {
   version = 0;
-  if (std::memcmp(bytes, kMagic, 8) != 0) return std::nullopt;
   constexpr size_t kChecked = kSegmentHeaderSize - sizeof(uint32_t);
-  if (Crc32c(0, bytes, kChecked) != Get<uint32_t>(bytes, kChecked)) return std::nullopt;
-  version = Get<uint32_t>(bytes, 8);
-  const SegmentHeader header{.layout = {.observation_size = Get<uint32_t>(bytes, 12),
-                                        .action_size = Get<uint32_t>(bytes, 16)},
-                             .first = Get<uint64_t>(bytes, 24)};
-  const bool sane = version == kVersion && header.layout.observation_size >= 1 &&
-                    header.layout.observation_size <= kMaxReplayColumns &&
-                    header.layout.action_size >= 1 &&
-                    header.layout.action_size <= kMaxReplayColumns;
-  if (!sane) return std::nullopt;
-  return header;
-}
-
-std::string EncodeBody(const std::string& id, absl::Span<const ReplayTransition> transitions) {
-  std::string bytes = id;
-  bytes.resize((id.size() + 7) / 8 * 8);
-  for (const ReplayTransition& transition : transitions) {
-    PutFloats(bytes, transition.observation);
-    PutFloats(bytes, transition.action);
-    PutFloats(bytes, transition.next_observation);
-    const ReplayRowEnd end{.reward = transition.reward,
-                           .priority = transition.priority.value_or(0),
-                           .flags = (transition.terminal ? kTerminalFlag : 0) |
-                                    (transition.timeout ? kTimeoutFlag : 0)};
-    Put(bytes, end);
+  if (bytes.size() < kSegmentHeaderSize || !absl::StartsWith(bytes, kMagic) ||
+      Crc32c(0, bytes.data(), kChecked) != Get<uint32_t>(bytes.data(), kChecked)) {
+    return std::nullopt;
   }
-  return bytes;
+  version = Get<uint32_t>(bytes.data(), 8);
+  const auto first_size = Get<uint32_t>(bytes.data(), 12);
+  const auto second = Get<uint32_t>(bytes.data(), 16);
+  std::optional<ReplayLayout> layout;
+  if (version == kVectors) layout = VectorLayout(first_size, second);
+  if (version == kDeclared) layout = DeclaredLayout(bytes, first_size, second);
+  if (!layout) return std::nullopt;
+  const uint64_t declared = version == kDeclared ? first_size : 0;
+  return SegmentHeader{.layout = *std::move(layout),
+                       .first = Get<uint64_t>(bytes.data(), 24),
+                       .size = kSegmentHeaderSize + (declared + 7) / 8 * 8};
 }
 
 std::string EncodeRecordHeader(const RecordEntry& record) {
@@ -101,7 +108,7 @@ std::string EncodeRecordHeader(const RecordEntry& record) {
   Put(checked, record.id_size);
   Put(checked, record.body_size);
   Put(checked, record.body_checksum);
-  Put(checked, uint32_t{0});
+  Put(checked, record.part);
   std::string bytes;
   Put(bytes, kRecordMagic);
   Put(bytes, Crc32c(0, checked.data(), checked.size()));
@@ -118,47 +125,17 @@ std::optional<RecordEntry> DecodeRecordHeader(const char* bytes, const ReplayLay
                            .first = Get<uint64_t>(bytes, 8),
                            .count = Get<uint32_t>(bytes, 16),
                            .id_size = Get<uint32_t>(bytes, 20),
+                           .part = Get<uint32_t>(bytes, 36),
                            .id = {}};
+  const uint64_t rows_end = record.rows_offset() + record.count * layout.row_bytes();
+  const uint64_t smallest = rows_end + (0 - rows_end) % 4;
+  const bool fits = layout.has_variable() ? record.end() >= smallest && record.end() % 4 == 0
+                                          : record.end() == smallest;
   const bool sane = record.id_size >= 1 && record.id_size <= kMaxBatchId && record.count >= 1 &&
                     record.count <= kMaxBatchTransitions && record.body_size <= kMaxBatchBytes &&
-                    record.rows_offset() + record.count * layout.row_bytes() == record.end();
+                    fits;
   if (!sane) return std::nullopt;
   return record;
-}
-
-absl::Status CheckTransitions(const ReplayLayout& layout,
-                              absl::Span<const ReplayTransition> transitions) {
-  for (size_t i = 0; i < transitions.size(); ++i) {
-    const std::string place = absl::StrCat("transition ", i, ": ");
-    const ReplayTransition& transition = transitions[i];
-    const auto check = [&](const char* name, const std::vector<float>& values, int64_t want) {
-      if (static_cast<int64_t>(values.size()) != want) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            place, name, " has ", values.size(), " numbers; accepted in this buffer: ", want));
-      }
-      for (size_t column = 0; column < values.size(); ++column) {
-        if (std::isfinite(values[column])) continue;
-        return absl::InvalidArgumentError(absl::StrCat(place, name, "[", column, "] is ",
-                                                       NumberText(values[column]),
-                                                       "; every value must be finite"));
-      }
-      return absl::OkStatus();
-    };
-    absl::Status status = check("observation", transition.observation, layout.observation_size);
-    status.Update(check("action", transition.action, layout.action_size));
-    status.Update(check("next_observation", transition.next_observation, layout.observation_size));
-    if (!status.ok()) return status;
-    if (!std::isfinite(transition.reward)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          place, "reward is ", NumberText(transition.reward), "; every value must be finite"));
-    }
-    const float priority = transition.priority.value_or(1);
-    if (!std::isfinite(priority) || priority <= 0) {
-      return absl::InvalidArgumentError(absl::StrCat(place, "priority is ", NumberText(priority),
-                                                     "; accepted: a finite number > 0, or none"));
-    }
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace genesis

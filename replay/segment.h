@@ -3,10 +3,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "absl/status/status.h"
-#include "absl/types/span.h"
+#include "absl/strings/string_view.h"
+#include "replay/layout.h"
 
 // The files of a replay buffer. All numbers are little-endian; every checksum is CRC-32C.
 //
@@ -21,61 +20,47 @@
 // Transitions are numbered from 0 in the order of appending and keep their numbers when older ones
 // are evicted. A segment is
 //
-//   header, 64 bytes:  "GNSRPLY1", version u32 = 1, observation_size u32, action_size u32, 0 u32,
-//                      first u64, 0 (28 bytes), checksum of the 60 bytes before u32
-//   records, each:     one appended batch
+//   header, 64 bytes:  "GNSRPLY1", version u32, of the layout 2 x u32, 0 u32, first u64,
+//                      0 (28 bytes), checksum of the 60 bytes before u32
+//     version 1:         layout: observation_size O, action_size A. The columns are observations
+//                        float32 [O], actions float32 [A] and next_observations float32 [O]
+//     version 2:         layout: size of the declaration, checksum of the declaration. The
+//                        declaration follows the header, filled with 0 to a multiple of 8 bytes. It
+//                        is text with one line per column: "observations uint8 [64, 64, 3]", or for
+//                        0 to 512 values per transition "tokens int32 [<=512]"
+//   records, each:     one appended batch, or one part of it
 //     header, 40 bytes:  "RECD" u32, checksum of the 32 bytes after it u32, first u64, count u32,
-//                        id_size u32, body_size u64, checksum of the body u32, 0 u32
-//     body:              the batch id, filled with 0 to a multiple of 8 bytes, then count rows
-//   row:               observation f32 [O], action f32 [A], next_observation f32 [O], reward f32,
-//                      priority f32 (0: none), flags u32 (1: terminal, 2: timeout)
+//                        id_size u32, body_size u64, checksum of the body u32, part u32
+//     body:              the batch id, filled with 0 to a multiple of 8 bytes, then count rows,
+//                        then the variable values, row after row, filled with 0 to a multiple of 4
+//   row:               the columns in the order of ReplayLayout, without gaps: values in C order;
+//                      of a variable column offset u32 from the end of the record's rows, bytes
+//                      u32. Then reward f32, priority f32 (0: none), flags u32 (1: terminal,
+//                      2: timeout)
 //
-// A batch is acknowledged once its record is synced. A record that a crash cut off is the last of
-// the last segment and was not acknowledged, so the next writer removes it. A corrupt record before
-// a valid one is damage, which is never repaired automatically.
+// The parts of a batch are successive records with its id: part is 2 x (number of the part) + (1 if
+// another part follows), so 0 for a batch of one record. A batch exists once its last part does.
+//
+// A batch is acknowledged once its records are synced. Records that a crash cut off are the last
+// batch of the last segment and were not acknowledged, so the next writer removes them. A corrupt
+// record before a later valid batch is damage, which is never repaired automatically.
 //
 // An episode is a run of transitions up to one with a flag. Concurrent recorders append whole
 // episodes.
 namespace genesis {
 
-inline constexpr uint64_t kSegmentHeaderSize = 64;
+inline constexpr uint64_t kSegmentHeaderSize = 64;  // Without the declaration.
 inline constexpr uint64_t kRecordHeaderSize = 40;
-inline constexpr uint32_t kMaxReplayColumns = 1 << 20;
+// kMaxColumns lines of the longest name and kMaxColumnDimensions + 1 sizes.
+inline constexpr uint64_t kMaxDeclaration = 16 << 10;
 inline constexpr uint32_t kMaxBatchId = 255;
 inline constexpr uint32_t kMaxBatchTransitions = 1 << 20;
 inline constexpr uint64_t kMaxBatchBytes = uint64_t{1} << 30;
 
-// Sizes that all transitions of a buffer share.
-struct ReplayLayout {
-  int64_t observation_size = 0;
-  int64_t action_size = 0;
-
-  uint64_t row_bytes() const {
-    return static_cast<uint64_t>(2 * observation_size + action_size + 3) * 4;
-  }
-  bool operator==(const ReplayLayout&) const = default;
-};
-
-struct ReplayTransition {
-  std::vector<float> observation, action, next_observation;
-  float reward = 0;
-  bool terminal = false;  // The environment ended the episode.
-  bool timeout = false;   // The recording of the episode was cut off.
-  std::optional<float> priority;
-};
-
-// The numbers of a row other than observations and actions.
-struct ReplayRowEnd {
-  float reward = 0;
-  float priority = 0;
-  uint32_t flags = 0;
-};
-inline constexpr uint32_t kTerminalFlag = 1;
-inline constexpr uint32_t kTimeoutFlag = 2;
-
 struct SegmentHeader {
   ReplayLayout layout;
   uint64_t first = 0;
+  uint64_t size = 0;  // Bytes before the first record. Ignored by EncodeSegmentHeader.
 };
 
 // The header of a record, its batch ID and its position in the segment.
@@ -86,8 +71,10 @@ struct RecordEntry {
   uint64_t first = 0;
   uint32_t count = 0;
   uint32_t id_size = 0;
+  uint32_t part = 0;
   std::string id;
 
+  bool continues() const { return (part & 1) != 0; }
   uint64_t rows_offset() const { return offset + kRecordHeaderSize + (id_size + 7) / 8 * 8; }
   uint64_t end() const { return offset + kRecordHeaderSize + body_size; }
 };
@@ -97,18 +84,12 @@ std::string SegmentName(uint64_t first);
 std::optional<uint64_t> SegmentFirst(const std::string& name);
 
 std::string EncodeSegmentHeader(const SegmentHeader& header);
-// Returns nullopt unless the 64 bytes are a header of version 1. Sets `version`; 0 if damaged.
-std::optional<SegmentHeader> DecodeSegmentHeader(const char* bytes, uint32_t& version);
+// Returns nullopt unless `bytes` begins with a header of version 1 or 2. It needs at most
+// kSegmentHeaderSize + kMaxDeclaration bytes. Sets `version`; 0 if damaged.
+std::optional<SegmentHeader> DecodeSegmentHeader(absl::string_view bytes, uint32_t& version);
 
-// Encodes the body of a record. Requires transitions that CheckTransitions accepts.
-std::string EncodeBody(const std::string& id, absl::Span<const ReplayTransition> transitions);
 std::string EncodeRecordHeader(const RecordEntry& record);
 // Returns nullopt if the 40 bytes are not a header or its sizes disagree with `layout`.
 std::optional<RecordEntry> DecodeRecordHeader(const char* bytes, const ReplayLayout& layout);
-
-// Returns INVALID_ARGUMENT if a transition has other sizes, a value that is not finite or a
-// priority that is not above 0. The message names the transition, the value and the accepted range.
-absl::Status CheckTransitions(const ReplayLayout& layout,
-                              absl::Span<const ReplayTransition> transitions);
 
 }  // namespace genesis

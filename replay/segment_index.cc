@@ -85,9 +85,10 @@ absl::Status WriteSegmentIndex(const std::string& folder, uint64_t first, uint64
   return WriteDurably(absl::StrCat(folder, "/", SegmentIndexName(first)), bytes);
 }
 
-std::optional<std::vector<RecordEntry>> ReadSegmentIndex(const std::string& folder, uint64_t first,
+std::optional<std::vector<RecordEntry>> ReadSegmentIndex(const std::string& folder,
+                                                         const SegmentHeader& header,
                                                          uint64_t segment_size) {
-  const auto file = ReadFile(absl::StrCat(folder, "/", SegmentIndexName(first)));
+  const auto file = ReadFile(absl::StrCat(folder, "/", SegmentIndexName(header.first)));
   if (!file) return std::nullopt;
   const size_t checked = file->size() - sizeof(uint32_t);
   uint32_t checksum = 0;
@@ -98,8 +99,8 @@ std::optional<std::vector<RecordEntry>> ReadSegmentIndex(const std::string& fold
   const auto count = bytes.Take<uint64_t>();
   if (count > bytes.left() / kEntry) return std::nullopt;
   std::vector<RecordEntry> records;
-  uint64_t offset = kSegmentHeaderSize;
-  uint64_t next = first;
+  uint64_t offset = header.size;
+  uint64_t next = header.first;
   for (uint64_t i = 0; i < count; ++i) {
     RecordEntry record;
     record.offset = bytes.Take<uint64_t>();

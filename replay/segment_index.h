@@ -16,10 +16,12 @@ namespace genesis {
 // checksum of all preceding bytes u32.
 //
 // It is only a cache: if it is missing, damaged or for another segment size, it is ignored and
-// rebuilt from the segment.
+// rebuilt from the segment. It does not have `part`: the records of a batch are successive and have
+// its id.
 absl::Status WriteSegmentIndex(const std::string& folder, uint64_t first, uint64_t segment_size,
                                const std::vector<RecordEntry>& records);
-std::optional<std::vector<RecordEntry>> ReadSegmentIndex(const std::string& folder, uint64_t first,
+std::optional<std::vector<RecordEntry>> ReadSegmentIndex(const std::string& folder,
+                                                         const SegmentHeader& header,
                                                          uint64_t segment_size);
 std::string SegmentIndexName(uint64_t first);
 

@@ -1,6 +1,7 @@
 #include "replay/segment_scan.h"
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -17,28 +18,47 @@ absl::Status Damaged(const ReplayFile& file, const std::string& what) {
       "; restore this segment from a copy, or move it and all older ones out of the folder"));
 }
 
-// Reads the record at `offset`. Returns false if it is not valid.
+// A record and the ends of its rows.
+struct ScannedRecord {
+  RecordEntry entry;
+  std::vector<ReplayRowEnd> ends;
+};
+
+// Returns whether `record` may follow the records of an unfinished batch, or begin a batch.
+bool Continues(const std::vector<ScannedRecord>& batch, const RecordEntry& record) {
+  if (record.part / 2 != batch.size()) return false;
+  return batch.empty() || batch.back().entry.id == record.id;
+}
+
+// Reads the record at `offset`, whose first transition is `next`. Returns false if it is not valid.
 absl::StatusOr<bool> ReadRecord(const ReplayFile& file, uint64_t offset, uint64_t size,
-                                const SegmentScan& scan, RecordEntry& record, std::string& body) {
+                                const ReplayLayout& layout, uint64_t next, ScannedRecord& record,
+                                std::string& body) {
   if (size - offset < kRecordHeaderSize) return false;
   char header[kRecordHeaderSize];
   if (absl::Status status = file.Read(offset, sizeof(header), header); !status.ok()) return status;
-  const std::optional<RecordEntry> decoded = DecodeRecordHeader(header, scan.header.layout);
-  const uint64_t next = scan.records.empty()
-                            ? scan.header.first
-                            : scan.records.back().first + scan.records.back().count;
+  const std::optional<RecordEntry> decoded = DecodeRecordHeader(header, layout);
   if (!decoded || decoded->first != next) return false;
   if (decoded->body_size > size - offset - kRecordHeaderSize) return false;
-  record = *decoded;
-  record.offset = offset;
-  body.resize(record.body_size);
+  RecordEntry& entry = record.entry;
+  entry = *decoded;
+  entry.offset = offset;
+  body.resize(entry.body_size);
   absl::Status status = file.Read(offset + kRecordHeaderSize, body.size(), body.data());
   if (!status.ok()) return status;
-  record.id = body.substr(0, record.id_size);
-  return Crc32c(0, body.data(), body.size()) == record.body_checksum;
+  if (Crc32c(0, body.data(), body.size()) != entry.body_checksum) return false;
+  entry.id = body.substr(0, entry.id_size);
+  record.ends.resize(entry.count);
+  const char* end = body.data() + (entry.rows_offset() - entry.offset - kRecordHeaderSize);
+  for (ReplayRowEnd& numbers : record.ends) {
+    end += layout.row_bytes();
+    std::memcpy(&numbers, end - sizeof(numbers), sizeof(numbers));
+  }
+  return true;
 }
 
-// Returns whether the header of a later record follows `offset`. Records begin at multiples of 4.
+// Returns whether the header of a later batch follows `offset`. Records begin at multiples of 4.
+// Later parts of the batch at `offset` do not count, because a crash may leave them without it.
 absl::StatusOr<bool> HasLaterRecord(const ReplayFile& file, uint64_t offset, uint64_t size,
                                     const SegmentScan& scan) {
   constexpr uint64_t kPiece = 1 << 20;
@@ -51,7 +71,7 @@ absl::StatusOr<bool> HasLaterRecord(const ReplayFile& file, uint64_t offset, uin
     }
     for (size_t i = 0; i + kRecordHeaderSize <= bytes.size(); i += 4) {
       const auto record = DecodeRecordHeader(bytes.data() + i, scan.header.layout);
-      if (record && record->first > known) return true;
+      if (record && record->first > known && record->part / 2 == 0) return true;
     }
   }
   return false;
@@ -66,13 +86,14 @@ absl::StatusOr<SegmentHeader> ReadSegmentHeader(const ReplayFile& file) {
     return Damaged(file,
                    absl::StrCat("has ", *size, " bytes; its header takes ", kSegmentHeaderSize));
   }
-  char bytes[kSegmentHeaderSize];
-  if (absl::Status status = file.Read(0, sizeof(bytes), bytes); !status.ok()) return status;
+  std::string bytes(std::min(*size, kSegmentHeaderSize + kMaxDeclaration), '\0');
+  if (absl::Status status = file.Read(0, bytes.size(), bytes.data()); !status.ok()) return status;
   uint32_t version = 0;
   const std::optional<SegmentHeader> header = DecodeSegmentHeader(bytes, version);
-  if (!header && version > 1) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        file.path(), ": has version ", version, "; this program reads version 1; use a newer one"));
+  if (!header && version > 2) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(file.path(), ": has version ", version,
+                     "; this program reads versions 1 and 2; use a newer one"));
   }
   if (!header) return Damaged(file, "its header is damaged");
   const std::string name = std::filesystem::path(file.path()).filename().string();
@@ -86,7 +107,7 @@ absl::StatusOr<SegmentHeader> ReadSegmentHeader(const ReplayFile& file) {
 absl::StatusOr<SegmentScan> ScanSegment(const ReplayFile& file, bool last, RowsVisitor visit) {
   const absl::StatusOr<SegmentHeader> header = ReadSegmentHeader(file);
   if (!header.ok()) return header.status();
-  SegmentScan scan{.header = *header, .records = {}, .sound_size = kSegmentHeaderSize};
+  SegmentScan scan{.header = *header, .records = {}, .sound_size = header->size};
   if (absl::Status status = ContinueScan(file, last, visit, scan); !status.ok()) return status;
   return scan;
 }
@@ -96,24 +117,55 @@ absl::Status ContinueScan(const ReplayFile& file, bool last, RowsVisitor visit, 
   const absl::StatusOr<uint64_t> size = file.Size();
   if (!size.ok()) return size.status();
   std::string body;
-  while (scan.sound_size < *size) {
-    RecordEntry record;
-    const absl::StatusOr<bool> sound = ReadRecord(file, scan.sound_size, *size, scan, record, body);
+  std::vector<ScannedRecord> batch;  // Records of a batch whose last part was not read yet.
+  uint64_t at = scan.sound_size;
+  uint64_t next = scan.next();
+  while (at < *size) {
+    ScannedRecord record;
+    const absl::StatusOr<bool> sound =
+        ReadRecord(file, at, *size, scan.header.layout, next, record, body);
     if (!sound.ok()) return sound.status();
     if (!*sound) break;
-    visit(record, body);
-    scan.sound_size = record.end();
-    scan.records.push_back(std::move(record));
+    if (!Continues(batch, record.entry)) {
+      return Damaged(file, absl::StrCat("the record at byte ", at, " is not the next part"));
+    }
+    at = record.entry.end();
+    next += record.entry.count;
+    const bool complete = !record.entry.continues();
+    batch.push_back(std::move(record));
+    if (!complete) continue;
+    for (ScannedRecord& part : batch) {
+      visit(part.entry, part.ends);
+      scan.records.push_back(std::move(part.entry));
+    }
+    batch.clear();
+    scan.sound_size = at;
   }
   scan.torn_size = 0;
   if (scan.sound_size >= *size) return absl::OkStatus();
-  const std::string damage = absl::StrCat("the record at byte ", scan.sound_size, " is damaged");
+  const std::string damage = absl::StrCat("the record at byte ", at, " is damaged");
   if (!last) return Damaged(file, damage);
-  const absl::StatusOr<bool> later = HasLaterRecord(file, scan.sound_size, *size, scan);
+  const absl::StatusOr<bool> later = HasLaterRecord(file, at, *size, scan);
   if (!later.ok()) return later.status();
   if (*later) return Damaged(file, damage);
   scan.torn_size = *size - scan.sound_size;
   return absl::OkStatus();
+}
+
+absl::StatusOr<ReplayLayout> ReadReplayLayout(const std::string& folder) {
+  const absl::StatusOr<std::vector<uint64_t>> segments = ListSegments(folder);
+  if (!segments.ok()) return segments.status();
+  if (segments->empty()) {
+    return absl::NotFoundError(
+        absl::StrCat(folder, ": holds no replay buffer; append to it first"));
+  }
+  // The newest segment, because the writer does not evict it.
+  const absl::StatusOr<ReplayFile> file =
+      ReplayFile::OpenToRead(absl::StrCat(folder, "/", SegmentName(segments->back())));
+  if (!file.ok()) return file.status();
+  absl::StatusOr<SegmentHeader> header = ReadSegmentHeader(*file);
+  if (!header.ok()) return header.status();
+  return std::move(header->layout);
 }
 
 absl::StatusOr<std::vector<uint64_t>> ListSegments(const std::string& folder) {

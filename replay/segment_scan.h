@@ -6,6 +6,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "replay/file.h"
 #include "replay/segment.h"
 
@@ -15,28 +16,31 @@ namespace genesis {
 struct SegmentScan {
   SegmentHeader header;
   std::vector<RecordEntry> records;
-  uint64_t sound_size = 0;  // Bytes up to the end of the last valid record.
-  uint64_t torn_size = 0;   // Bytes after them, of an unfinished record.
+  uint64_t sound_size = 0;  // Bytes up to the end of the last record of a complete batch.
+  uint64_t torn_size = 0;   // Bytes after them, of an unfinished batch.
 
-  int64_t transitions() const {
-    return records.empty() ? 0
-                           : static_cast<int64_t>(records.back().first + records.back().count -
-                                                  records.front().first);
+  // Returns the number after that of the last transition.
+  uint64_t next() const {
+    return records.empty() ? header.first : records.back().first + records.back().count;
   }
 };
 
-// A callback for each valid record and its rows.
-using RowsVisitor = absl::FunctionRef<void(const RecordEntry& record, const std::string& body)>;
+// A callback for each record of a complete batch and the ends of its rows.
+using RowsVisitor =
+    absl::FunctionRef<void(const RecordEntry& record, absl::Span<const ReplayRowEnd> ends)>;
 
-// Reads a whole segment and verifies every checksum. `last` allows a torn record at its end.
+// Reads a whole segment and verifies every checksum. `last` allows a torn batch at its end.
 // DATA_LOSS for damage, with the file and the byte.
 absl::StatusOr<SegmentScan> ScanSegment(const ReplayFile& file, bool last, RowsVisitor visit);
 
-// Reads on from the end of the last valid record, to which `scan` moves. Failure: as ScanSegment.
+// Reads on from the end of the last complete batch, to which `scan` moves. Failure: as ScanSegment.
 absl::Status ContinueScan(const ReplayFile& file, bool last, RowsVisitor visit, SegmentScan& scan);
 
 // Reads the header only and compares it with the file's name.
 absl::StatusOr<SegmentHeader> ReadSegmentHeader(const ReplayFile& file);
+
+// Returns the columns of the buffer in a folder. NOT_FOUND if it has none.
+absl::StatusOr<ReplayLayout> ReadReplayLayout(const std::string& folder);
 
 // Returns the numbers in the names of a folder's segments, in ascending order.
 absl::StatusOr<std::vector<uint64_t>> ListSegments(const std::string& folder);

@@ -27,9 +27,10 @@ class AppendStream {
 
   // Reserves a stream. RESOURCE_EXHAUSTED if there are too many.
   absl::Status Begin();
-  // Appends one batch, which is durable when OK is returned.
+  // Takes one message. If the batch does not continue, it is durable when OK is returned.
   absl::Status Append(const training::v1::AppendTrajectoriesRequest& request);
-  // Called after the client's last message. INVALID_ARGUMENT if there was none.
+  // Called after the client's last message. INVALID_ARGUMENT if there was none, or a batch
+  // continues.
   absl::Status End() const;
 
   // Returns the summary of the batches appended so far.
@@ -38,11 +39,15 @@ class AppendStream {
   std::string dataset() const { return target_ ? target_->dataset : ""; }
 
  private:
+  absl::Status ReadFirst(const training::v1::AppendTrajectoriesRequest& first);
+  absl::Status Add(const training::v1::AppendTrajectoriesRequest& request, const ReplayRows& rows);
+
   ReplayStore* const store_;
   Metrics* const metrics_;
   const Caller caller_;
   bool begun_ = false;
   std::optional<AppendTarget> target_;
+  std::optional<ReplayBatch> batch_;  // A batch that continues in the next message.
   training::v1::AppendTrajectoriesResponse response_;
 };
 

@@ -57,7 +57,8 @@ int64_t CountTransitions(const std::string& folder) {
   const absl::StatusOr<uint64_t> size = file->Size();
   if (!header.ok() || !size.ok()) return 0;
   uint64_t next = header->first;
-  for (uint64_t at = kSegmentHeaderSize; at + kRecordHeaderSize <= *size;) {
+  uint64_t complete = next;  // Without the parts of a batch that is being written.
+  for (uint64_t at = header->size; at + kRecordHeaderSize <= *size;) {
     char bytes[kRecordHeaderSize];
     if (!file->Read(at, sizeof(bytes), bytes).ok()) break;
     std::optional<RecordEntry> record = DecodeRecordHeader(bytes, header->layout);
@@ -65,9 +66,10 @@ int64_t CountTransitions(const std::string& folder) {
     record->offset = at;
     if (record->end() > *size) break;  // Being written, or truncated by a crash.
     next += record->count;
+    if (!record->continues()) complete = next;
     at = record->end();
   }
-  return static_cast<int64_t>(next - segments->front());
+  return static_cast<int64_t>(complete - segments->front());
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/text/field_error.h"
 #include "replay/capacity.h"
+#include "replay/segment_scan.h"
 #include "server/datasets/dataset_folder.h"
 #include "spdlog/spdlog.h"
 
@@ -130,14 +131,38 @@ void ReplayStore::CloseOldest() {
   if (oldest != buffers_.end()) buffers_.erase(oldest);
 }
 
-absl::Status ReplayStore::Admit(const AppendTarget& target) const {
+bool ReplayStore::IsNew(const std::string& dataset) const {
   std::error_code error;
-  const bool is_new =
-      !owners_->Has(target.dataset) &&
-      std::filesystem::symlink_status(absl::StrCat(root(), "/", target.dataset), error).type() ==
-          std::filesystem::file_type::not_found;
-  return is_new ? owners_->Add(target.dataset, target.caller.name, 0)
-                : owners_->CheckChange(target.caller, target.dataset);
+  return !owners_->Has(dataset) &&
+         std::filesystem::symlink_status(absl::StrCat(root(), "/", dataset), error).type() ==
+             std::filesystem::file_type::not_found;
+}
+
+absl::Status ReplayStore::Admit(const AppendTarget& target) const {
+  return IsNew(target.dataset) ? owners_->Add(target.dataset, target.caller.name, 0)
+                               : owners_->CheckChange(target.caller, target.dataset);
+}
+
+absl::StatusOr<ReplayLayout> ReplayStore::LayoutOf(const AppendTarget& target) const {
+  absl::Status status = CheckFolder(root(), target.dataset);
+  if (status.ok() && !IsNew(target.dataset)) {
+    status = owners_->CheckChange(target.caller, target.dataset);
+  }
+  if (!status.ok()) return status;
+  absl::StatusOr<ReplayLayout> layout = ReadReplayLayout(absl::StrCat(root(), "/", target.dataset));
+  if (!absl::IsNotFound(layout.status())) return layout;
+  return absl::InvalidArgumentError(
+      absl::StrCat("dataset ", QuoteValue(target.dataset),
+                   " is a new buffer; accepted: a first message that declares it, by columns or by "
+                   "observation_size and action_size"));
+}
+
+absl::Status ReplayStore::CheckRoom(const AppendTarget& target, const ReplayBatch& batch) const {
+  const auto bytes = static_cast<int64_t>(batch.bytes());
+  const std::string what = absl::StrCat("batch ", QuoteValue(batch.id()), " of ", bytes, " bytes");
+  if (IsNew(target.dataset)) return owners_->CheckRoom(target.caller.name, bytes, what);
+  absl::Status status = owners_->CheckChange(target.caller, target.dataset);
+  return status.ok() ? owners_->CheckRoomOf(target.dataset, bytes, what) : status;
 }
 
 absl::Status ReplayStore::Open(const AppendTarget& target, Buffer& buffer) {
@@ -162,9 +187,8 @@ absl::Status ReplayStore::Open(const AppendTarget& target, Buffer& buffer) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ReplayStore::Result> ReplayStore::Append(
-    const AppendTarget& target, const std::string& batch_id,
-    absl::Span<const ReplayTransition> transitions) {
+absl::StatusOr<ReplayStore::Result> ReplayStore::Append(const AppendTarget& target,
+                                                        ReplayBatch batch) {
   const std::shared_ptr<Buffer> buffer = Take(target.dataset);
   const absl::Cleanup give_back = [&] { GiveBack(*buffer); };
   absl::MutexLock lock(&buffer->mutex);
@@ -175,13 +199,10 @@ absl::StatusOr<ReplayStore::Result> ReplayStore::Append(
   if (buffer->writer == nullptr) {
     if (absl::Status status = Open(target, *buffer); !status.ok()) return status;
   }
-  if (!buffer->writer->Has(batch_id)) {
-    const auto size = static_cast<int64_t>(transitions.size() * target.layout.row_bytes());
-    absl::Status room = owners_->CheckRoomOf(
-        target.dataset, size, absl::StrCat("batch ", QuoteValue(batch_id), " of ", size, " bytes"));
-    if (!room.ok()) return room;
+  if (!buffer->writer->Has(batch.id())) {
+    if (absl::Status room = CheckRoom(target, batch); !room.ok()) return room;
   }
-  const absl::StatusOr<Appended> appended = buffer->writer->Append(batch_id, transitions);
+  const absl::StatusOr<Appended> appended = buffer->writer->Append(std::move(batch));
   if (!appended.ok()) {
     if (!IsFaultOfBatch(appended.status())) {
       spdlog::error("dataset {}: {}", target.dataset, std::string(appended.status().message()));

@@ -12,7 +12,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/types/span.h"
 #include "replay/replay_writer.h"
 #include "server/auth/dataset_owners.h"
 #include "server/base/io_threads.h"
@@ -43,15 +42,22 @@ class ReplayStore {
 
   const std::string& root() const { return owners_->root(); }
 
+  // Returns the columns of a buffer that exists. INVALID_ARGUMENT if there is none,
+  // PERMISSION_DENIED unless the caller may append to it. Blocks on the disk.
+  absl::StatusOr<ReplayLayout> LayoutOf(const AppendTarget& target) const;
+  // Returns the status of an append of the batch as it is, as far as it follows from the caller's
+  // rights and quota.
+  absl::Status CheckRoom(const AppendTarget& target, const ReplayBatch& batch) const;
+
   // Blocks on the disk. The transitions are durable when OK is returned. A buffer that does not
-  // exist is created and belongs to the caller.
-  absl::StatusOr<Result> Append(const AppendTarget& target, const std::string& batch_id,
-                                absl::Span<const ReplayTransition> transitions);
+  // exist is created and belongs to the caller. Requires the columns of the target.
+  absl::StatusOr<Result> Append(const AppendTarget& target, ReplayBatch batch);
 
   // Runs a task on a thread that may block on the disk. A stream must post one at a time.
   void Post(std::function<void()> task) { threads_.Post(std::move(task)); }
 
-  // Reserves a stream; RESOURCE_EXHAUSTED above kMaxStreams, because each holds a batch in memory.
+  // Reserves a stream; RESOURCE_EXHAUSTED above kMaxStreams, because each holds a message in
+  // memory.
   absl::Status BeginStream();
   void EndStream() { --streams_; }
 
@@ -81,6 +87,7 @@ class ReplayStore {
   std::shared_ptr<Buffer> Take(const std::string& dataset);
   void GiveBack(Buffer& buffer);
   void CloseOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsNew(const std::string& dataset) const;
   // Returns OK if the caller may append to the buffer, after making the caller the owner of a new
   // one.
   absl::Status Admit(const AppendTarget& target) const;

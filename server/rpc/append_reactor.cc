@@ -1,5 +1,7 @@
 #include "server/rpc/append_reactor.h"
 
+#include <atomic>
+
 #include "absl/status/status.h"
 #include "server/base/guard.h"
 #include "server/datasets/append_stream.h"
@@ -11,8 +13,8 @@ namespace {
 using training::v1::AppendTrajectoriesRequest;
 using training::v1::AppendTrajectoriesResponse;
 
-// At most one read or append is in progress, so no lock is needed. A cancel makes the current or
-// the next read return ok = false, where the call is finished.
+// One message may be appended while the next one is read. A cancel makes the current or the next
+// read return ok = false, where the call is finished unless an append is in progress.
 class AppendReactor final : public grpc::ServerReadReactor<AppendTrajectoriesRequest> {
  public:
   AppendReactor(const ApiCall& call, grpc::CallbackServerContext* context, ReplayStore* store,
@@ -26,35 +28,46 @@ class AppendReactor final : public grpc::ServerReadReactor<AppendTrajectoriesReq
   void Begin() {
     const absl::Status admitted = call_.admission().ok() ? stream_.Begin() : call_.admission();
     if (admitted.ok()) {
-      StartRead(&request_);
+      StartRead(&read_);
     } else {
       End(admitted);
     }
   }
 
   void OnReadDone(bool ok) override {
-    if (ok) {
-      store_->Post([this] { AppendAndReadOn(); });
-    } else if (context_->IsCancelled()) {
-      End(absl::CancelledError("the append was cancelled; batches before it are durable"));
-    } else {
-      End(stream_.End());
-    }
+    if (state_.exchange(ok ? State::kMessage : State::kEnd) == State::kAppending) return;
+    GoOn(ok);
   }
 
   void OnDone() override { delete this; }
 
  private:
-  // After StartRead or End, another thread may have deleted this object.
-  void AppendAndReadOn() {
-    const absl::Status status = GuardedStatus("AppendTrajectories", [this] {
-      const absl::Status admitted = call_.StillAdmitted();
-      return admitted.ok() ? stream_.Append(request_) : admitted;
+  // kMessage and kEnd: the result of a read, which waits for the append before it.
+  enum class State { kReading, kAppending, kMessage, kEnd };
+
+  // Posts each message separately, so that streams take turns. After End, or in the state kReading,
+  // another thread may have deleted this object.
+  void GoOn(bool has_message) {
+    if (!has_message) return EndOfMessages();
+    store_->Post([this] {
+      appended_.Swap(&read_);
+      state_ = State::kAppending;
+      StartRead(&read_);
+      const absl::Status status = GuardedStatus("AppendTrajectories", [this] {
+        const absl::Status admitted = call_.StillAdmitted();
+        return admitted.ok() ? stream_.Append(appended_) : admitted;
+      });
+      if (!status.ok()) return End(status);
+      State now = State::kAppending;
+      if (!state_.compare_exchange_strong(now, State::kReading)) GoOn(now == State::kMessage);
     });
-    if (status.ok()) {
-      StartRead(&request_);
+  }
+
+  void EndOfMessages() {
+    if (context_->IsCancelled()) {
+      End(absl::CancelledError("the append was cancelled; batches before it are durable"));
     } else {
-      End(status);
+      End(stream_.End());
     }
   }
 
@@ -69,7 +82,8 @@ class AppendReactor final : public grpc::ServerReadReactor<AppendTrajectoriesReq
   ReplayStore* const store_;
   AppendStream stream_;
   AppendTrajectoriesResponse* const response_;
-  AppendTrajectoriesRequest request_;
+  AppendTrajectoriesRequest read_, appended_;
+  std::atomic<State> state_ = State::kReading;
 };
 
 }  // namespace

@@ -9,10 +9,10 @@
 
 namespace genesis {
 
-// Starts the reactor of one AppendTrajectories call. It reads a message, appends it on a thread of
-// the store, and only then reads the next, so that the disk throttles the client. Finishes after
-// the client's last message, at the first error, on cancel, or at server shutdown, but never during
-// an append. Then the call is counted and the reactor deletes itself.
+// Starts the reactor of one AppendTrajectories call. It reads a message while it appends the one
+// before on a thread of the store, and never more, so that the disk throttles the client. Finishes
+// after the client's last message, at the first error, on cancel, or at server shutdown, but never
+// during an append. Then the call is counted and the reactor deletes itself.
 grpc::ServerReadReactor<training::v1::AppendTrajectoriesRequest>* StartAppend(
     const ApiCall& call, grpc::CallbackServerContext* context, ReplayStore* store, Metrics* metrics,
     training::v1::AppendTrajectoriesResponse* response);

@@ -1,7 +1,6 @@
 """Tests recorded environments of gymnasium: what the daemon stored is what environments without recording do."""
 
 import pathlib
-import struct
 import unittest
 
 import gymnasium
@@ -10,27 +9,10 @@ from gymnasium.vector import AutoresetMode
 
 import genesis
 import harness
+from replay_reader import stored
 
 STEPS, SEED = 450, 5
 COLUMNS = ("observations", "actions", "next_observations", "rewards", "flags")
-
-
-def stored(folder):
-    """Returns the columns of a replay buffer in the order of appending, as replay/segment.h describes its files."""
-    rows, sizes = [], None
-    for path in sorted(folder.glob("*.segment")):
-        text = path.read_bytes()
-        sizes, place = struct.unpack_from("<II", text, 12), 64
-        width = 2 * sizes[0] + sizes[1] + 3
-        while place < len(text):
-            count, id_size, body_size = struct.unpack_from("<IIQ", text, place + 16)
-            begin = place + 40 + (id_size + 7) // 8 * 8
-            rows.append(numpy.frombuffer(text, "<f4", count * width, begin).reshape(count, width))
-            place += 40 + body_size
-    table = numpy.concatenate(rows)
-    o, a = sizes
-    flags = numpy.ascontiguousarray(table[:, -1]).view("<u4")
-    return dict(zip(COLUMNS, (table[:, :o], table[:, o:o + a], table[:, o + a:2 * o + a], table[:, 2 * o + a], flags)))
 
 
 def episodes_of(columns):
@@ -51,6 +33,22 @@ class Mutating(gymnasium.Wrapper):
         observation, *rest = super().step(action)
         self.same[:] = observation
         return self.same, *rest
+
+
+class Images(gymnasium.Env):
+    """An environment of small images, which it draws into the same array."""
+
+    observation_space, action_space = gymnasium.spaces.Box(0, 255, (8, 6, 3), numpy.uint8), gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left, self.image = 20 + self.np_random.integers(10), numpy.zeros((8, 6, 3), "u1")
+        return self.image, {}
+
+    def step(self, action):
+        self.left -= 1
+        self.image[:] = self.np_random.integers(0, 256, self.image.shape, "u1")
+        return self.image, float(action), self.left == 0, False, {}
 
 
 class RecordingTest(harness.DaemonTest):
@@ -89,6 +87,24 @@ class RecordingTest(harness.DaemonTest):
             wanted[-1][-1] = (*wanted[-1][-1][:4], 2)
         env.close()
         self.expect_episodes(self.stored("pendulum"), wanted)
+
+    def test_images_are_stored_as_they_were(self):
+        env = self.client.record(Images(), "images")
+        twin, wanted = Images(), []
+        for seed in range(3):
+            env.reset(seed=seed)
+            before, over = twin.reset(seed=seed)[0].copy(), False
+            while not over:
+                action = seed % 2
+                env.step(action)
+                after, _, over, _, _ = twin.step(action)
+                wanted.append((before, numpy.eye(2)[action], after.copy(), over))
+                before = after.copy()
+        env.close()
+        columns = self.stored("images")
+        self.assertEqual(columns["observations"].dtype, numpy.uint8)
+        for place, name in enumerate(("observations", "actions", "next_observations", "flags")):
+            numpy.testing.assert_array_equal(columns[name], numpy.array([row[place] for row in wanted]), name)
 
     def test_a_discrete_action_is_one_hot_and_the_buffer_is_trained_on(self):
         env = self.client.record(gymnasium.make("CartPole-v1"), "cartpole")
@@ -177,7 +193,7 @@ class RecordingTest(harness.DaemonTest):
 
     def test_an_episode_that_is_refused_does_not_hold_back_later_ones(self):
         buffer = self.client.append("finite")
-        with self.assertRaisesRegex(genesis.InvalidArgumentError, "observation.0. is nan"):
+        with self.assertRaisesRegex(genesis.InvalidArgumentError, "observations.0. is nan"):
             buffer.add([float("nan")], [0.0], 0.0, [1.0], True)
         buffer.add([1.0], [0.0], 0.0, [1.0], True)
         rows = numpy.zeros((700_000, 1), "float32")  # Several requests, of which the second is refused.

@@ -34,6 +34,38 @@ def replay_segment(arrays, priorities, batch):
     return segment
 
 
+def padded(data, multiple):
+    return data + bytes(-len(data) % multiple)
+
+
+def typed_segment(columns, rewards, flags, parts):
+    """Returns the bytes of a segment of version 2 as documented in replay/segment.h.
+
+    Columns are (declaration such as "uint8 [2, 3]", rows) by name, in the order of the file. A row is an array; a variable column has bounds
+    such as "int32 [<=5]". Each batch is a list of numbers of rows, one for each of its parts."""
+    declaration = "".join(f"{name} {text}\n" for name, (text, _) in columns.items()).encode()
+    header = struct.pack("<8sIIIIQ28x", b"GNSRPLY1", 2, len(declaration), crc32c(declaration), 0, 0)
+    segment = padded(header + struct.pack("<I", crc32c(header)) + declaration, 8)
+    first = 0
+    for batch, counts in enumerate(parts):
+        for part, count in enumerate(counts):
+            name = f"batch {batch}".encode()
+            body, values = padded(name, 8), b""
+            for i in range(first, first + count):
+                for text, rows in columns.values():
+                    data = numpy.asarray(rows[i]).tobytes()
+                    if "<=" in text:
+                        body, values = body + struct.pack("<II", len(values), len(data)), values + data
+                    else:
+                        body += data
+                body += struct.pack("<ffI", rewards[i], 0, flags[i])
+            body = padded(body + values, 4)
+            checked = struct.pack("<QIIQII", first, count, len(name), len(body), crc32c(body), 2 * part + (part + 1 < len(counts)))
+            segment += struct.pack("<4sI", b"RECD", crc32c(checked)) + checked + body
+            first += count
+    return segment
+
+
 def trajectories(rows=120, seed=3):
     random = numpy.random.default_rng(seed)
     observations = random.normal(size=(rows + 1, 3)).cumsum(0).astype(numpy.float32)

@@ -57,7 +57,7 @@ TEST(ReplayBufferTest, KeepsWhatWasAppendedAcrossOpenings) {
     EXPECT_EQ(writer->repaired(), "");
     for (int batch = 0; batch < 2; ++batch) {
       const int first = run * 10 + batch * 5;
-      const auto done = writer->Append(absl::StrCat("batch-", first), Numbered(first, 5));
+      const auto done = AppendTo(*writer, absl::StrCat("batch-", first), Numbered(first, 5));
       ASSERT_TRUE(done.ok()) << done.status();
       EXPECT_EQ(done->first, first);
       EXPECT_EQ(done->count, 5);
@@ -73,7 +73,7 @@ TEST(ReplayBufferTest, ReadsRowsAcrossRecordsAndSegments) {
   const TempDir folder;
   const auto writer = OpenWriter(folder.path());
   for (int first = 0; first < 30; first += 3) {
-    ASSERT_TRUE(writer->Append(absl::StrCat(first), Numbered(first, 3)).ok());
+    ASSERT_TRUE(AppendTo(*writer, absl::StrCat(first), Numbered(first, 3)).ok());
   }
   EXPECT_GT(writer->segments(), 3u);
   const auto snapshot = ReplaySnapshot::Open(folder.path(), [](uint64_t, const ReplayRowEnd&) {});
@@ -97,20 +97,20 @@ TEST(ReplayBufferTest, ReadsRowsAcrossRecordsAndSegments) {
 TEST(ReplayBufferTest, TakesABatchOnce) {
   const TempDir folder;
   auto writer = OpenWriter(folder.path());
-  ASSERT_TRUE(writer->Append("a", Numbered(0, 4)).ok());
-  ASSERT_TRUE(writer->Append("b", Numbered(4, 6)).ok());
+  ASSERT_TRUE(AppendTo(*writer, "a", Numbered(0, 4)).ok());
+  ASSERT_TRUE(AppendTo(*writer, "b", Numbered(4, 6)).ok());
   for (int opened = 0; opened < 2; ++opened) {
-    const auto again = writer->Append("a", Numbered(0, 4));
+    const auto again = AppendTo(*writer, "a", Numbered(0, 4));
     ASSERT_TRUE(again.ok()) << again.status();
     EXPECT_TRUE(again->repeated);
     EXPECT_EQ(again->first, 0);
     EXPECT_EQ(again->count, 4);
     EXPECT_EQ(writer->size(), 10);
-    const auto other = writer->Append("b", Numbered(5, 6));
+    const auto other = AppendTo(*writer, "b", Numbered(5, 6));
     EXPECT_TRUE(absl::IsAlreadyExists(other.status()));
     EXPECT_THAT(std::string(other.status().message()),
                 HasSubstr("batch \"b\" is in the buffer with other transitions"));
-    EXPECT_TRUE(absl::IsAlreadyExists(writer->Append("b", Numbered(4, 5)).status()));
+    EXPECT_TRUE(absl::IsAlreadyExists(AppendTo(*writer, "b", Numbered(4, 5)).status()));
     writer.reset();
     writer = OpenWriter(folder.path());
   }
@@ -121,7 +121,7 @@ TEST(ReplayBufferTest, RemovesTheOldestSegmentsWhole) {
   const TempDir folder;
   auto writer = OpenWriter(folder.path(), 20, 8);
   for (int first = 0; first < 100; first += 4) {
-    ASSERT_TRUE(writer->Append(absl::StrCat(first), Numbered(first, 4)).ok());
+    ASSERT_TRUE(AppendTo(*writer, absl::StrCat(first), Numbered(first, 4)).ok());
     EXPECT_LE(writer->size(), 20);
     EXPECT_EQ(static_cast<int>(writer->first()) + writer->size(), first + 4);
   }
@@ -131,7 +131,7 @@ TEST(ReplayBufferTest, RemovesTheOldestSegmentsWhole) {
   writer.reset();
   EXPECT_EQ(*Rewards(folder.path()), Counted(first, 100 - first));
   // The ID of an evicted batch may be used again.
-  EXPECT_FALSE(OpenWriter(folder.path(), 20, 8)->Append("0", Numbered(0, 4))->repeated);
+  EXPECT_FALSE(AppendTo(*OpenWriter(folder.path(), 20, 8), "0", Numbered(0, 4))->repeated);
   size_t files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
     files += entry.is_regular_file() ? 1 : 0;
@@ -144,18 +144,18 @@ TEST(ReplayBufferTest, RemovesTheOldestSegmentsWhole) {
 TEST(ReplayBufferTest, AppendsAgainAfterTheDiskWasFull) {
   const TempDir folder;
   const auto writer = OpenWriter(folder.path(), 100000, 100000);
-  ASSERT_TRUE(writer->Append("a", Numbered(0, 10)).ok());
+  ASSERT_TRUE(AppendTo(*writer, "a", Numbered(0, 10)).ok());
   const rlimit unlimited{RLIM_INFINITY, RLIM_INFINITY};
   const rlimit full{2000, RLIM_INFINITY};
   signal(SIGXFSZ, SIG_IGN);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
-  const absl::Status refused = writer->Append("b", Numbered(10, 100)).status();
+  const absl::Status refused = AppendTo(*writer, "b", Numbered(10, 100)).status();
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &unlimited), 0);
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
   EXPECT_EQ(*Rewards(folder.path()), Counted(0, 10));
   EXPECT_EQ(std::filesystem::file_size(folder.path() + "/" + SegmentName(0)),
             kSegmentHeaderSize + kRecordHeaderSize + 8 + 10 * 32);
-  const auto again = writer->Append("b", Numbered(10, 100));
+  const auto again = AppendTo(*writer, "b", Numbered(10, 100));
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_FALSE(again->repeated);
   EXPECT_EQ(*Rewards(folder.path()), Counted(0, 110));
@@ -165,7 +165,7 @@ TEST(ReplayBufferTest, AppendsAgainAfterTheDiskWasFull) {
 TEST(ReplayBufferTest, ReadersSeeWholeBatchesWhileTheWriterWorks) {
   const TempDir folder;
   const auto writer = OpenWriter(folder.path(), 200, 32);
-  ASSERT_TRUE(writer->Append("0", Numbered(0, 7)).ok());
+  ASSERT_TRUE(AppendTo(*writer, "0", Numbered(0, 7)).ok());
   std::atomic<bool> done = false;
   std::thread reader([&] {
     int opened = 0;
@@ -179,7 +179,7 @@ TEST(ReplayBufferTest, ReadersSeeWholeBatchesWhileTheWriterWorks) {
     }
   });
   for (int first = 7; first < 7 * 250; first += 7) {
-    ASSERT_TRUE(writer->Append(absl::StrCat(first), Numbered(first, 7)).ok());
+    ASSERT_TRUE(AppendTo(*writer, absl::StrCat(first), Numbered(first, 7)).ok());
   }
   done = true;
   reader.join();
@@ -188,12 +188,12 @@ TEST(ReplayBufferTest, ReadersSeeWholeBatchesWhileTheWriterWorks) {
 TEST(ReplayBufferTest, ASnapshotStaysAsItWas) {
   const TempDir folder;
   const auto writer = OpenWriter(folder.path(), 20, 8);
-  ASSERT_TRUE(writer->Append("first", Numbered(0, 10)).ok());
+  ASSERT_TRUE(AppendTo(*writer, "first", Numbered(0, 10)).ok());
   const auto snapshot = ReplaySnapshot::Open(folder.path(), [](uint64_t, const ReplayRowEnd&) {});
   ASSERT_TRUE(snapshot.ok()) << snapshot.status();
   EXPECT_EQ(snapshot->Describe(), "1 segment, transitions 0 to 9");
   for (int first = 10; first < 100; first += 10) {
-    ASSERT_TRUE(writer->Append(absl::StrCat(first), Numbered(first, 10)).ok());
+    ASSERT_TRUE(AppendTo(*writer, absl::StrCat(first), Numbered(first, 10)).ok());
   }
   EXPECT_FALSE(std::filesystem::exists(folder.path() + "/" + SegmentName(0)));
   EXPECT_EQ(snapshot->size(), 10);
@@ -217,17 +217,18 @@ TEST(ReplayBufferTest, RefusesWhatCannotBeTrainedOn) {
   const auto fault = [&writer](const std::string& id, auto change) {
     std::vector<ReplayTransition> transitions = Numbered(0, 2);
     change(transitions);
-    const auto done = writer->Append(id, transitions);
+    const auto done = AppendTo(*writer, id, transitions);
     EXPECT_TRUE(absl::IsInvalidArgument(done.status())) << done.status();
     return std::string(done.status().message());
   };
   const float nan = std::nanf("");
   EXPECT_EQ(fault("a", [&](auto& t) { t[1].observation[1] = nan; }),
-            "transition 1: observation[1] is nan; every value must be finite");
+            "transition 1: observations[1] is nan; every value must be finite");
   EXPECT_EQ(fault("a", [&](auto& t) { t[0].reward = -INFINITY; }),
             "transition 0: reward is -inf; every value must be finite");
-  EXPECT_EQ(fault("a", [&](auto& t) { t[0].action.clear(); }),
-            "transition 0: action has 0 numbers; accepted in this buffer: 1");
+  EXPECT_EQ(
+      fault("a", [&](auto& t) { t[0].action.clear(); }),
+      "column actions has 4 bytes; accepted: 8 (2 transitions x 4 bytes of actions float32 [1])");
   EXPECT_EQ(fault("a", [&](auto& t) { t[1].priority = 0.0f; }),
             "transition 1: priority is 0; accepted: a finite number > 0, or none");
   EXPECT_EQ(fault("a", [&](auto& t) { t.clear(); }),
@@ -242,12 +243,13 @@ TEST(ReplayBufferTest, RefusesWhatCannotBeTrainedOn) {
 
 TEST(ReplayBufferTest, RefusesAnotherLayout) {
   const TempDir folder;
-  ASSERT_TRUE(OpenWriter(folder.path())->Append("a", Numbered(0, 2)).ok());
-  const auto other =
-      ReplayWriter::Open(folder.path(), {.layout = {.observation_size = 3, .action_size = 1}});
+  ASSERT_TRUE(AppendTo(*OpenWriter(folder.path()), "a", Numbered(0, 2)).ok());
+  const auto other = ReplayWriter::Open(folder.path(), {.layout = ReplayLayout::OfVectors(3, 1)});
   EXPECT_TRUE(absl::IsFailedPrecondition(other.status()));
-  EXPECT_THAT(std::string(other.status().message()),
-              HasSubstr("observation_size 2 and action_size 1; asked for 3 and 1"));
+  EXPECT_THAT(
+      std::string(other.status().message()),
+      HasSubstr(
+          "column observations is float32 [2] in this buffer and float32 [3] in the request"));
 }
 
 // Kills a writer repeatedly while it appends. Acknowledged batches must be kept.
@@ -264,7 +266,7 @@ TEST(ReplayBufferTest, KeepsWhatWasAcknowledgedWhenTheWriterIsKilled) {
           folder.path(), {.layout = kLayout, .capacity = 1'000'000, .segment_transitions = 512});
       if (!writer.ok()) _exit(1);
       for (auto first = static_cast<int>((*writer)->size());; first += 100) {
-        if (!(*writer)->Append(absl::StrCat(first), Numbered(first, 100)).ok()) _exit(2);
+        if (!AppendTo(**writer, absl::StrCat(first), Numbered(first, 100)).ok()) _exit(2);
         if (write(acknowledged[1], "x", 1) != 1) _exit(3);
       }
     }

@@ -34,7 +34,7 @@ Sample MakeSample() {
   const std::string path = folder.path() + "/" + SegmentName(0);
   auto writer = ReplayWriter::Open(folder.path(), {.layout = kLayout, .capacity = 1000});
   for (int first = 0; first < 6; first += 2) {
-    EXPECT_TRUE((*writer)->Append(absl::StrCat("batch ", first), Numbered(first, 2)).ok());
+    EXPECT_TRUE(AppendTo(**writer, absl::StrCat("batch ", first), Numbered(first, 2)).ok());
     if (first == 0) sample.begins.push_back(kSegmentHeaderSize);
     sample.begins.push_back(std::filesystem::file_size(path));
   }
@@ -70,7 +70,7 @@ TEST(ReplayDamageTest, CutsATornRecordAtEveryByte) {
       ASSERT_TRUE(writer.ok()) << size << writer.status();
       EXPECT_EQ((*writer)->size(), 4) << size;
       EXPECT_EQ((*writer)->repaired().empty(), torn.size() == begin) << size;
-      ASSERT_TRUE((*writer)->Append("batch 4", Numbered(4, 2)).ok());
+      ASSERT_TRUE(AppendTo(**writer, "batch 4", Numbered(4, 2)).ok());
       EXPECT_EQ(*Rewards(folder.path()), Counted(0, 6));
     }
   }
@@ -110,7 +110,7 @@ TEST(ReplayDamageTest, NoticesAMissingSegment) {
     auto writer = ReplayWriter::Open(
         folder.path(), {.layout = kLayout, .capacity = 1000, .segment_transitions = 4});
     for (int first = 0; first < 16; first += 4) {
-      ASSERT_TRUE((*writer)->Append(absl::StrCat(first), Numbered(first, 4)).ok());
+      ASSERT_TRUE(AppendTo(**writer, absl::StrCat(first), Numbered(first, 4)).ok());
     }
   }
   std::filesystem::remove(folder.path() + "/" + SegmentName(8));
@@ -127,7 +127,7 @@ TEST(ReplayDamageTest, MakesALostOrDamagedIndexAgain) {
     auto writer = ReplayWriter::Open(
         folder.path(), {.layout = kLayout, .capacity = 1000, .segment_transitions = 4});
     for (int first = 0; first < 16; first += 2) {
-      ASSERT_TRUE((*writer)->Append(absl::StrCat(first), Numbered(first, 2)).ok());
+      ASSERT_TRUE(AppendTo(**writer, absl::StrCat(first), Numbered(first, 2)).ok());
     }
   }
   const std::string index = folder.path() + "/00000000000000000004.index";
@@ -142,7 +142,7 @@ TEST(ReplayDamageTest, MakesALostOrDamagedIndexAgain) {
         folder.path(), {.layout = kLayout, .capacity = 1000, .segment_transitions = 4});
     ASSERT_TRUE(writer.ok()) << writer.status();
     EXPECT_EQ((*writer)->size(), 16);
-    EXPECT_TRUE((*writer)->Append("6", Numbered(6, 2))->repeated);
+    EXPECT_TRUE(AppendTo(**writer, "6", Numbered(6, 2))->repeated);
     EXPECT_EQ(ReadFile(index), sound);
   }
 }

@@ -71,7 +71,7 @@ class ReplayFollowingTest : public testing::Test {
     writer_ = *std::move(writer);
   }
   void Append(int count) {
-    const auto done = writer_->Append(absl::StrCat(next_), Numbered(next_, count));
+    const auto done = AppendTo(*writer_, absl::StrCat(next_), Numbered(next_, count));
     ASSERT_TRUE(done.ok()) << done.status();
     next_ += count;
   }

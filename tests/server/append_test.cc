@@ -161,7 +161,7 @@ TEST_F(AppendTest, ANumberThatIsNotFiniteIsRefusedWithItsPlaceAndLeavesNoFolder)
   AppendTrajectoriesRequest batch = Batch("b-1", 0, 5);
   batch.mutable_observations()->Set(3 * kObservations + 1, std::nanf(""));
   ExpectRefused({batch}, grpc::StatusCode::INVALID_ARGUMENT,
-                "batch \"b-1\": transition 3: observation[1] is nan; every value must be finite");
+                "batch \"b-1\": transition 3: observations[1] is nan; every value must be finite");
   EXPECT_FALSE(std::filesystem::exists(Folder()));
   batch = Batch("b-1", 0, 5);
   batch.mutable_rewards()->Set(2, -std::numeric_limits<float>::infinity());
@@ -194,8 +194,7 @@ TEST_F(AppendTest, EveryFaultOfAMessageIsNamed) {
   batch.mutable_observations()->RemoveLast();
   batch.add_terminals(true);
   ExpectRefused({batch}, grpc::StatusCode::INVALID_ARGUMENT,
-                "batch \"b-1\": observations has 5 numbers; accepted: 6 (3 rewards x "
-                "observation_size 2)\n"
+                "batch \"b-1\": observations has 5 numbers; accepted: 6 (3 rewards x 2)\n"
                 "batch \"b-1\": terminals has 4 values; accepted: 3, one per reward, or none");
   batch.clear_rewards();
   ExpectRefused({batch}, grpc::StatusCode::INVALID_ARGUMENT,
@@ -233,8 +232,8 @@ TEST_F(AppendTest, OtherSizesThanTheBuffersAreRefused) {
   ExpectRefused(
       {other}, grpc::StatusCode::FAILED_PRECONDITION,
       Folder() +
-          ": holds transitions with observation_size 2 and action_size 1; asked for 2 and "
-          "2; use another folder for them");
+          ": column actions is float32 [1] in this buffer and float32 [2] in the request; "
+          "accepted: the same columns, or another buffer");
   EXPECT_TRUE(Append({Batch("b-2", 3, 1)}).ok());
 }
 

@@ -31,13 +31,29 @@ absl::StatusOr<std::unique_ptr<FollowedReplay>> FollowedReplay::Open(
         dataset->new_rows_.push_back({.number = number, .ends_episode = end.flags != 0});
       });
   if (!snapshot.ok()) return snapshot.status();
-  dataset->layout_ = snapshot->layout();
+  absl::Status status = dataset->SetColumns(snapshot->layout(), spec.model().has_exported());
+  if (!status.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(dataset->name_, ": ", status.message()));
+  }
   dataset->range_ = {.first = snapshot->first(), .next = snapshot->first()};
   dataset->skipping_ = snapshot->first() > 0;
-  dataset->fields_ = TransitionFields(dataset->layout_.observation_size,
-                                      dataset->layout_.action_size, dataset->steps_);
   dataset->snapshot_ = std::make_unique<ReplaySnapshot>(*std::move(snapshot));
   return dataset;
+}
+
+absl::Status FollowedReplay::SetColumns(const ReplayLayout& layout, bool is_exported) {
+  if (TakesColumns(layout, is_exported)) {
+    absl::StatusOr<ReplayColumns> columns = ReplayColumns::Create(layout);
+    if (!columns.ok()) return columns.status();
+    fields_ = columns->fields();
+    columns_ = *std::move(columns);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<VectorColumns> vectors = VectorColumns::Create(layout);
+  if (!vectors.ok()) return vectors.status();
+  vectors_ = *std::move(vectors);
+  fields_ = TransitionFields(vectors_->observation_size(), vectors_->action_size(), steps_);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ReplayRange> FollowedReplay::Look() {
@@ -131,29 +147,37 @@ uint64_t FollowedReplay::Part::FirstRow(int64_t example) const {
 
 absl::Status FollowedReplay::Gather(absl::Span<const int64_t> examples,
                                     absl::Span<std::byte* const> out) const {
-  const int64_t width = 2 * layout_.observation_size + layout_.action_size + 2;
-  std::vector<float> rows(static_cast<size_t>(steps_ * width));
   const absl::ReaderMutexLock lock(&mutex_);
   for (size_t i = 0; i < examples.size(); ++i) {
     const int64_t trained = training_.size();
     const uint64_t first = examples[i] < trained ? training_.FirstRow(examples[i])
                                                  : held_out_.FirstRow(examples[i] - trained);
-    absl::Status status = ReadReplayRows(*snapshot_, first, steps_, rows.data());
-    for (int64_t step = 0; status.ok() && step < steps_; ++step) {
-      const float* const row = rows.data() + step * width;
-      status = CheckChanges(row, first + static_cast<uint64_t>(step));
-      PutTransition(row, layout_.observation_size, layout_.action_size,
-                    static_cast<int64_t>(i) * steps_ + step, out);
-    }
+    const auto place = static_cast<int64_t>(i);
+    absl::Status status = columns_ ? columns_->Gather(*snapshot_, first, place, out)
+                                   : GatherVectors(first, place, out);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
+absl::Status FollowedReplay::GatherVectors(uint64_t first, int64_t place,
+                                           absl::Span<std::byte* const> out) const {
+  std::vector<float> rows(static_cast<size_t>(steps_ * vectors_->width()));
+  absl::Status status = vectors_->Read(*snapshot_, first, steps_, rows.data());
+  for (int64_t step = 0; status.ok() && step < steps_; ++step) {
+    const float* const row = rows.data() + step * vectors_->width();
+    status = CheckChanges(row, first + static_cast<uint64_t>(step));
+    PutTransition(row, vectors_->observation_size(), vectors_->action_size(), place * steps_ + step,
+                  out);
+  }
+  return status;
+}
+
 // The writer has checked the values themselves.
 absl::Status FollowedReplay::CheckChanges(const float* row, uint64_t number) const {
-  const float* const next = row + layout_.observation_size + layout_.action_size;
-  for (int64_t i = 0; i < layout_.observation_size; ++i) {
+  const int64_t size = vectors_->observation_size();
+  const float* const next = row + size + vectors_->action_size();
+  for (int64_t i = 0; i < size; ++i) {
     if (std::isfinite(next[i] - row[i])) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(name_, ": transition ", number, ": observation[", i, "] is ",
@@ -165,15 +189,15 @@ absl::Status FollowedReplay::CheckChanges(const float* row, uint64_t number) con
 
 template <typename Visit>
 absl::Status FollowedReplay::VisitTrainingRows(const Visit& visit) const {
-  const int64_t width = 2 * layout_.observation_size + layout_.action_size + 2;
-  const uint64_t piece = std::max<uint64_t>(1, kReadBytes / layout_.row_bytes());
+  const int64_t width = vectors_->width();
   std::vector<float> rows;
   const absl::ReaderMutexLock lock(&mutex_);
+  const uint64_t piece = std::max<uint64_t>(1, kReadBytes / snapshot_->layout().row_bytes());
   for (const Episode& episode : training_.episodes) {
     for (uint64_t first = episode.first; first < episode.next; first += piece) {
       const auto count = static_cast<int64_t>(std::min(piece, episode.next - first));
       rows.resize(static_cast<size_t>(count * width));
-      absl::Status status = ReadReplayRows(*snapshot_, first, count, rows.data());
+      absl::Status status = vectors_->Read(*snapshot_, first, count, rows.data());
       for (int64_t i = 0; status.ok() && i < count; ++i) {
         const float* const row = rows.data() + i * width;
         status = CheckChanges(row, first + static_cast<uint64_t>(i));
@@ -186,7 +210,8 @@ absl::Status FollowedReplay::VisitTrainingRows(const Visit& visit) const {
 }
 
 absl::Status FollowedReplay::FixStatistics() {
-  TransitionStatistics statistics(layout_.observation_size, layout_.action_size);
+  if (columns_) return absl::OkStatus();  // No such model normalises its fields.
+  TransitionStatistics statistics(vectors_->observation_size(), vectors_->action_size());
   absl::Status status =
       VisitTrainingRows([&statistics](const float* row) { statistics.AddToMean(row); });
   if (!status.ok()) return status;

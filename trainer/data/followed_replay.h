@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,8 @@
 #include "absl/synchronization/mutex.h"
 #include "replay/replay_snapshot.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/replay_columns.h"
+#include "trainer/data/replay_transitions.h"
 
 namespace genesis {
 
@@ -85,6 +88,9 @@ class FollowedReplay final : public Dataset {
   template <typename Visit>
   absl::Status VisitTrainingRows(const Visit& visit) const;
   absl::Status CheckChanges(const float* row, uint64_t number) const;
+  absl::Status GatherVectors(uint64_t first, int64_t place, absl::Span<std::byte* const> out) const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  absl::Status SetColumns(const ReplayLayout& layout, bool is_exported);
 
   const std::string name_;
   const double holdout_fraction_;
@@ -92,7 +98,8 @@ class FollowedReplay final : public Dataset {
   const int64_t newest_transitions_;
   mutable absl::Mutex mutex_;
   std::unique_ptr<ReplaySnapshot> snapshot_ ABSL_PT_GUARDED_BY(mutex_);
-  ReplayLayout layout_;
+  std::optional<VectorColumns> vectors_;  // Exactly one of the two is set.
+  std::optional<ReplayColumns> columns_;
   std::deque<NewRow> new_rows_;  // Read but not taken.
   ReplayRange range_;
   Part training_, held_out_;

@@ -6,10 +6,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "config/job/model_kinds.h"
+#include "replay/segment_scan.h"
 #include "trainer/data/array_dataset.h"
 #include "trainer/data/array_transitions.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/jsonl_transitions.h"
+#include "trainer/data/replay_columns.h"
 #include "trainer/data/replay_transitions.h"
 #include "trainer/data/synthetic.h"
 #include "trainer/data/token_dataset.h"
@@ -69,6 +71,17 @@ int64_t Field::elements() const {
 
 namespace {
 
+OpenedDataset OpenReplay(const JobSpec& spec, int64_t limit) {
+  const training::v1::ReplaySpec& replay = spec.dataset().replay();
+  const absl::StatusOr<ReplayLayout> layout = ReadReplayLayout(replay.path());
+  if (!layout.ok()) return layout.status();
+  if (TakesColumns(*layout, spec.model().has_exported())) {
+    return OpenReplayColumns(replay.path(), replay.holdout_fraction());
+  }
+  return OpenTransitions(OpenReplayTransitions(replay.path()), spec, replay.holdout_fraction(),
+                         limit);
+}
+
 OpenedDataset OpenKind(const JobSpec& spec, int64_t limit) {
   const DatasetSpec& data = spec.dataset();
   switch (data.kind_case()) {
@@ -82,8 +95,7 @@ OpenedDataset OpenKind(const JobSpec& spec, int64_t limit) {
     case DatasetSpec::kSynthetic:
       return OpenSynthetic(spec, limit);
     case DatasetSpec::kReplay:
-      return OpenTransitions(OpenReplayTransitions(data.replay().path()), spec,
-                             data.replay().holdout_fraction(), limit);
+      return OpenReplay(spec, limit);
     case DatasetSpec::KIND_NOT_SET:
       break;
   }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from genesis.aio import AsyncClient, AsyncJob
 from genesis.checkpoints import Checkpoint, load_checkpoint
 from genesis.client import Client
+from genesis.columns import Column
 from genesis.converters import from_images, from_parquet, from_text, from_tokens
 from genesis.dashboard import open as open
 from genesis.data import Chunks
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 # Without `open`, because `from genesis import *` would replace Python's own.
-__all__ = ["AbortedError", "AlreadyExistsError", "Appender", "AsyncClient", "AsyncJob", "CancelledError", "Checkpoint", "Chunks", "Client",
+__all__ = ["AbortedError", "AlreadyExistsError", "Appender", "AsyncClient", "AsyncJob", "CancelledError", "Checkpoint", "Chunks", "Client", "Column",
            "DataLossError", "Event", "ExportError", "FailedPreconditionError", "GenesisError", "InvalidArgumentError", "Job",
            "JobFailedError", "NotFoundError", "OutOfRangeError", "PermissionDeniedError", "Range", "ResourceExhaustedError", "Sweep",
            "UnauthenticatedError", "UnavailableError", "WeightsVersion", "WorldModel", "export", "from_images", "from_parquet", "from_text", "from_tokens", "load_checkpoint"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, 
 
 from genesis import readings, transfer
 from genesis.checkpoints import Checkpoint
+from genesis.columns import Column
 from genesis.connection import Connection, FilePath
 from genesis.data import is_loader
 from genesis.errors import AlreadyExistsError, InvalidArgumentError
@@ -356,20 +357,22 @@ class Client:
         """
         return transfer.upload(self.connection, path, on_progress=on_progress)
 
-    def append(self, dataset: str, *, capacity: int = 0) -> Appender:
+    def append(self, dataset: str, *, capacity: int = 0, columns: Optional[Mapping[str, Column]] = None) -> Appender:
         """Returns an ``Appender`` of transitions to a replay buffer, which is created if it does not exist.
 
         Args:
             dataset: name of the replay buffer.
             capacity: maximum number of transitions; 0 keeps the current one, which is 1000000 for a new buffer.
+            columns: the columns of the buffer, such as ``{"observations": genesis.Column("uint8", (64, 64, 3)), ...}``. Default: as the first
+                transitions are.
         """
-        return Appender(self.connection, dataset, capacity)
+        return Appender(self.connection, dataset, capacity, columns=columns)
 
     def record(self, env: _Env, dataset: str, *, capacity: int = 0) -> _Env:
         """Returns the environment with every episode appended to a replay buffer when it ends.
 
-        Actions and observations are stored as ``gymnasium.spaces.flatten`` gives them: a discrete action is one-hot. An episode that
-        ``reset`` or ``close`` ends is stored as truncated.
+        Actions and observations are stored as ``gymnasium.spaces.flatten`` gives them, as float32: a discrete action is one-hot. Images, which
+        are a ``Box`` of uint8, are stored as they are. An episode that ``reset`` or ``close`` ends is stored as truncated.
 
         Args:
             env: a ``gymnasium.Env``, or a ``gymnasium.vector.VectorEnv`` of any autoreset mode.

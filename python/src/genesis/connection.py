@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import operator
 import os
 import pathlib
 import random
@@ -117,7 +118,7 @@ class Connection:
                 (True, False): self._channel.stream_unary}[(method.client_streaming, method.server_streaming)]
         request, response = _class_of(method.input_type), _class_of(method.output_type)
         self._requests[method.name] = request
-        self._stubs[method.name] = kind(f"/{SERVICE.full_name}/{method.name}", request_serializer=request.SerializeToString,
+        self._stubs[method.name] = kind(f"/{SERVICE.full_name}/{method.name}", request_serializer=operator.methodcaller("SerializeToString"),
                                         response_deserializer=response.FromString)
 
     @property

@@ -31,6 +31,7 @@ class _Episodes:
                 raise InvalidArgumentError(f"the {name} space is {space}; accepted: one that gymnasium.spaces.flatten makes a fixed number of values")
         self._appender = appender
         self._observation_space, self._action_space = observation_space, action_space
+        self._has_images = isinstance(observation_space, gymnasium.spaces.Box) and observation_space.dtype == numpy.uint8
         self._observation: Optional[numpy.ndarray] = None
 
     def action(self, action: Any) -> numpy.ndarray:
@@ -38,7 +39,7 @@ class _Episodes:
 
     def begin(self, observation: Any) -> None:
         # A copy of it, because an environment may write the next observation into the same array.
-        self._observation = gymnasium.spaces.flatten(self._observation_space, observation)
+        self._observation = numpy.array(observation) if self._has_images else gymnasium.spaces.flatten(self._observation_space, observation)
 
     def add(self, action: numpy.ndarray, reward: Any, observation: Any, terminated: bool, truncated: bool) -> None:
         """Adds a step to the episode, with its action as ``action`` returned it."""

@@ -2,51 +2,75 @@
 
 from __future__ import annotations
 
-import struct
+import operator
+import re
 import uuid
-from typing import Any, List, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
+from genesis.columns import VECTORS, Column, Values, encode, float32, infer, is_vector
 from genesis.connection import Connection
 from genesis.data import array_of, is_column
 from genesis.errors import InvalidArgumentError
 from genesis.requests import shown
+from genesis.training.v1 import training_service_pb2
 
-# Columns in the order in which transitions are given, then their flags.
-_NUMBERS = ("observations", "actions", "rewards", "next_observations")
 _FLAGS = ("terminals", "timeouts")
 _FLOAT_BYTES = 4
-# Episodes share a request up to this size, half of the daemon's default limit on messages.
+# Names of values in messages of ``add``.
+_SINGULAR = {"observations": "observation", "actions": "action", "next_observations": "next observation"}
+# Episodes share a request up to this size, half of the daemon's default limit on messages. A longer episode has several requests.
 _REQUEST_BYTES = 2 << 20
 # Requests share a call up to this size.
 _CALL_BYTES = 32 << 20
 
 
-def _float32(name: str, value: Any) -> bytes:
-    """Returns the numbers of an array, a tensor, a list or one number as float32 in little-endian order."""
-    try:
-        if is_column(value):
-            import numpy
-
-            with numpy.errstate(over="ignore"):  # The daemon refuses infinity.
-                return array_of(value).astype("<f4").tobytes()
-        if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-            return b"".join(_float32(name, part) for part in value)
-        return struct.pack("<f", float(value))
-    except InvalidArgumentError:
-        raise
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise InvalidArgumentError(f"{name} is {shown(value)}: {error}; accepted: numbers, as an array, a tensor, a list or one number") from None
-
-
-def _packed(number: int, values: bytes) -> bytes:
-    """Returns a repeated field of a message in protobuf's wire format, from its packed values."""
+def _tag(number: int, size: int) -> bytes:
+    """Returns the head of a field of bytes in protobuf's wire format."""
     encoded = bytearray()
-    for varint in (number << 3 | 2, len(values)):
+    for varint in (number << 3 | 2, size):
         while varint > 0x7F:
             encoded.append(varint & 0x7F | 0x80)
             varint >>= 7
         encoded.append(varint)
-    return bytes(encoded) + values
+    return bytes(encoded)
+
+
+def _number(message: Any, field: str) -> int:
+    number: int = message.DESCRIPTOR.fields_by_name[field].number
+    return number
+
+
+def _flags(values: Any) -> bytes:
+    return array_of(values).astype(bool).tobytes() if is_column(values) else bytes(map(bool, values))
+
+
+def _numbers(name: str, values: Any, count: int) -> bytes:
+    """Returns the numbers of N rows of the same size as float32."""
+    numbers = float32(name, values)
+    if len(numbers) % (_FLOAT_BYTES * count):
+        raise InvalidArgumentError(f"{name} has {len(numbers) // _FLOAT_BYTES} numbers in {count} rows; accepted: rows of the same size")
+    return numbers
+
+
+def _listed(words: Sequence[Any]) -> str:
+    return " and ".join(filter(None, (", ".join(map(str, words[:-1])), str(words[-1]))))
+
+
+class _Request:
+    """A request in protobuf's wire format. It is several times as fast as a message with lists of numbers."""
+
+    def __init__(self, encoded: bytes) -> None:
+        self.encoded = encoded
+
+    def SerializeToString(self) -> bytes:  # The name of protobuf.
+        return self.encoded
+
+
+class _Batch(NamedTuple):
+    """Requests that the daemon stores together or not at all."""
+
+    requests: List[_Request]
+    transitions: int
 
 
 class Appender:
@@ -59,120 +83,192 @@ class Appender:
     ...         buffer.add(observation, action, reward, following, terminated, truncated)
     ...         observation = following
 
+    Without ``columns``, observations and actions become vectors of float32, but arrays of uint8 keep type and shape, and so do extra columns, in
+    which float64 becomes float32. The first transitions decide. With ``columns`` a buffer has those: numbers are rounded to floating-point
+    formats, and must fit others.
+
     An episode is durable once the ``add`` or ``extend`` that ends it has returned. It is stored only once even if it is sent again after the
     connection broke. One that the daemon refuses, such as one with NaN, raises InvalidArgumentError and is dropped. Leaving the ``with`` block without an exception sends an unfinished episode as truncated. Not thread-safe.
     """
 
-    def __init__(self, connection: Connection, dataset: str, capacity: int = 0, batch_prefix: Optional[str] = None) -> None:
+    def __init__(self, connection: Connection, dataset: str, capacity: int = 0, batch_prefix: Optional[str] = None,
+                 columns: Optional[Mapping[str, Column]] = None) -> None:
         self._connection = connection
         self._dataset, self._capacity = dataset, capacity
         self._prefix = batch_prefix or uuid.uuid4().hex
-        self._requests = 0
-        self._sizes = (0, 0)
-        # Transitions that are in no request yet.
-        self._columns = {name: bytearray() for name in (*_NUMBERS, *_FLAGS)}
-        # Requests that are not acknowledged yet. One never changes, because the daemon refuses other transitions under the same ID.
-        self._unsent: List[Any] = []
+        self._batches = 0
+        self._columns: Dict[str, Column] = dict(columns or {})
+        self._vectors: Sequence[str] = ()  # Columns that became float32 vectors because nothing was declared.
+        # Transitions that are in no request yet: their bytes, and the lengths of variable columns.
+        self._data: Dict[str, bytearray] = {}
+        self._lengths: Dict[str, List[int]] = {}
+        # Batches that are not acknowledged yet. One never changes, because the daemon refuses other transitions under the same ID.
+        self._unsent: List[_Batch] = []
         #: Number of transitions that this appender has stored.
         self.transitions = 0
         #: Number of transitions in the buffer after the last episode was sent.
         self.buffer_transitions = 0
 
     def add(self, observation: Any, action: Any, reward: float, next_observation: Any, terminated: bool = False,
-            truncated: bool = False) -> None:
+            truncated: bool = False, **extra: Any) -> None:
         """Adds one transition. If it ends an episode, sends the episode.
 
         Args:
-            observation, action, next_observation: numbers, as an array, a tensor or a list of the same size in all transitions.
+            observation, action, next_observation: numbers, as an array, a tensor or a list of the same size in all transitions; None if the
+                buffer has no such column.
             reward: one number.
             terminated, truncated: as returned by gymnasium's ``step``.
+            extra: values of other columns, by name.
 
         Raises:
             InvalidArgumentError: a value is not numeric or has another size.
             GenesisError: the episode could not be sent, as in ``flush``.
         """
-        numbers = [_float32("observation", observation), _float32("action", action), _float32("reward", reward),
-                   _float32("next_observation", next_observation)]
-        if len(numbers[2]) != _FLOAT_BYTES:
+        given = {"observations": observation, "actions": action, "next_observations": next_observation, **extra}
+        rows = self._encode({name: value for name, value in given.items() if value is not None}, 1, _SINGULAR)
+        rows["rewards"] = Values(float32("reward", reward), _FLOAT_BYTES)
+        if len(rows["rewards"].data) != _FLOAT_BYTES:
             raise InvalidArgumentError(f"reward is {shown(reward)}; accepted: one number")
-        self._check_sizes(numbers, 1)
-        self._take(numbers, [bytes([bool(terminated)]), bytes([bool(truncated and not terminated)])])
+        rows["terminals"] = Values(bytes([bool(terminated)]), 1)
+        rows["timeouts"] = Values(bytes([bool(truncated and not terminated)]), 1)
+        self._keep(rows, 0, 1)
         if terminated or truncated:
-            self._seal()
+            self._seal_kept()
             self._send()
 
-    def extend(self, observations: Any, actions: Any, rewards: Any, next_observations: Any, terminals: Any, timeouts: Any = None) -> None:
+    def extend(self, observations: Any, actions: Any, rewards: Any, next_observations: Any, terminals: Any, timeouts: Any = None,
+               **extra: Any) -> None:
         """Adds N transitions in their order, and sends all episodes that they end. The last episode stays open if no flag ends it.
 
         Args:
-            observations, actions, next_observations: numbers, as an array, a tensor or a list [N, ...]. A row is of one transition.
+            observations, actions, next_observations: numbers, as an array, a tensor or a list [N, ...]. A row is of one transition. None if
+                the buffer has no such column.
             rewards: N numbers.
             terminals, timeouts: N flags: whether the episode terminated, or was cut off, at the transition. ``timeouts`` may be omitted.
+            extra: N values of each other column, by name.
 
         Raises:
             InvalidArgumentError: a value is not numeric or has another size.
             GenesisError: an episode could not be sent, as in ``flush``.
         """
         count = len(rewards)
-        given = dict(zip((*_NUMBERS, *_FLAGS), (observations, actions, rewards, next_observations, terminals, [0] * count if timeouts is None else timeouts)))
-        for name, values in given.items():
-            if len(values) != count:
-                raise InvalidArgumentError(f"{name} has {len(values)} rows and rewards {count}; accepted: one row for each transition")
+        values = {"observations": observations, "actions": actions, "next_observations": next_observations, **extra}
+        values = {name: value for name, value in values.items() if value is not None}
+        for name, rows in {**values, "terminals": terminals, "timeouts": [0] * count if timeouts is None else timeouts}.items():
+            if len(rows) != count:
+                raise InvalidArgumentError(f"{name} has {len(rows)} rows and rewards {count}; accepted: one row for each transition")
         if not count:
             return
-        numbers = [_float32(name, given[name]) for name in _NUMBERS]
-        for name, values in zip(_NUMBERS, numbers):
-            if len(values) % (_FLOAT_BYTES * count) or (name == "rewards" and len(values) != _FLOAT_BYTES * count):
-                raise InvalidArgumentError(f"{name} has {len(values) // _FLOAT_BYTES} numbers in {count} rows; accepted: rows of the same size, and one "
-                                           "number as a reward")
-        self._check_sizes(numbers, count)
-        ended = bytes(map(bool, given["terminals"]))
-        flags = [ended, bytes(bool(cut) and not end for cut, end in zip(given["timeouts"], ended))]
-        self._take_episodes(numbers, flags, count)
+        encoded = self._encode(values, count)
+        encoded["rewards"] = Values(_numbers("rewards", rewards, count), _FLOAT_BYTES)
+        if len(encoded["rewards"].data) != _FLOAT_BYTES * count:
+            raise InvalidArgumentError(f"rewards has {len(encoded['rewards'].data) // _FLOAT_BYTES} numbers in {count} rows; accepted: one number as "
+                                       "a reward")
+        ended = _flags(terminals)
+        cut = bytes(count) if timeouts is None else bytes(map(operator.gt, _flags(timeouts), ended))
+        encoded["terminals"], encoded["timeouts"] = Values(ended, 1), Values(cut, 1)
+        self._take_episodes(encoded, [found.end() for found in re.finditer(b"\1", bytes(map(operator.or_, ended, cut)))], count)
         self._send()
 
-    def _check_sizes(self, numbers: Sequence[bytes], count: int) -> None:
-        observation, action, _, following = (len(values) // (_FLOAT_BYTES * count) for values in numbers)
-        if self._sizes == (0, 0):
-            self._sizes = (observation, action)
-        if (observation, action) != self._sizes or following != observation:
-            raise InvalidArgumentError(f"observation, action and next observation have {observation}, {action} and {following} numbers; "
-                                       f"accepted: {self._sizes[0]}, {self._sizes[1]} and {self._sizes[0]}, as before")
+    def _encode(self, values: Mapping[str, Any], count: int, labels: Optional[Mapping[str, str]] = None) -> Dict[str, Values]:
+        """Returns the values of N transitions as bytes, after determining the columns if they are the first.
 
-    def _take_episodes(self, numbers: Sequence[bytes], flags: Sequence[bytes], count: int) -> None:
-        """Takes transitions, and makes requests of the episodes that they end."""
-        widths = [len(values) // count for values in (*numbers, *flags)]
+        With ``labels``, names for messages, they are the values of one transition."""
+        columns, vectors, label = self._columns, self._vectors, labels or {}
+        if not columns:
+            vectors = [name for name, value in values.items() if is_vector(name, value)]
+        numbers = {name: _numbers(label.get(name, name), values[name], count) for name in vectors if name in values}
+        sizes = {name: len(each) // (_FLOAT_BYTES * count) for name, each in numbers.items()}
+        rows = {name: [value] if labels is not None and not is_column(value) else value[None] if labels is not None else value
+                for name, value in values.items() if name not in numbers}
+        if not columns:
+            columns = {name: Column("float32", (sizes[name],)) if name in vectors else infer(name, rows[name]) for name in values}
+            if "observations" in vectors and "next_observations" in vectors:
+                columns["next_observations"] = columns["observations"]
+        if values.keys() != columns.keys():
+            raise InvalidArgumentError(f"the columns are {', '.join(values)}; accepted in this buffer: {', '.join(columns)}")
+        wanted = {name: columns[name].shape[0] for name in vectors}
+        if sizes != wanted:
+            raise InvalidArgumentError(f"{_listed([_SINGULAR[name] for name in wanted])} have {_listed(list(sizes.values()))} numbers; accepted: "
+                                       f"{_listed(list(wanted.values()))}, as before")
+        encoded = {name: Values(numbers[name], column.value_bytes) if name in numbers else encode(label.get(name, name), column, rows[name], count)
+                   for name, column in columns.items()}
+        self._columns, self._vectors = columns, vectors
+        return encoded
 
-        def take(begin: int, end: int) -> None:
-            parts = [values[begin * width:end * width] for values, width in zip((*numbers, *flags), widths)]
-            self._take(parts[:len(_NUMBERS)], parts[len(_NUMBERS):])
-
+    def _take_episodes(self, rows: Dict[str, Values], ends: Sequence[int], count: int) -> None:
+        """Takes transitions, and makes batches of the episodes that they end."""
         begin = 0
-        ends = [place + 1 for place in range(count) if any(each[place] for each in flags)]
         for place, end in enumerate(ends):
-            if place + 1 < len(ends) and (ends[place + 1] - begin) * sum(widths) <= _REQUEST_BYTES:
+            if place + 1 < len(ends) and self._size(rows, begin, ends[place + 1]) <= _REQUEST_BYTES:
                 continue
-            take(begin, end)
-            self._seal()
+            if self._data.get("rewards"):  # The beginning of the first episode was added before.
+                self._keep(rows, begin, end)
+                self._seal_kept()
+            else:
+                self._seal(rows, begin, end)
             begin = end
-            if len(self._unsent) * _REQUEST_BYTES >= _CALL_BYTES:
+            if sum(len(request.encoded) for batch in self._unsent for request in batch.requests) >= _CALL_BYTES:
                 self._send()
-        take(begin, count)
+        self._keep(rows, begin, count)
 
-    def _take(self, numbers: Sequence[bytes], flags: Sequence[bytes]) -> None:
-        for column, values in zip(self._columns.values(), (*numbers, *flags)):
-            column += values
+    @staticmethod
+    def _size(rows: Mapping[str, Values], begin: int, end: int) -> int:
+        return sum(len(each.part(begin, end)) for each in rows.values())
 
-    def _seal(self) -> None:
-        """Makes a request of the transitions that are in none."""
-        request = self._connection.request("AppendTrajectories", dataset=self._dataset, batch_id=f"{self._prefix}-{self._requests}",
-                                           observation_size=self._sizes[0], action_size=self._sizes[1], capacity=self._capacity)
-        # Several times as fast as lists of numbers.
-        request.MergeFromString(b"".join(_packed(request.DESCRIPTOR.fields_by_name[name].number, bytes(column)) for name, column in self._columns.items()))
-        self._requests += 1
-        self._unsent.append(request)
-        for column in self._columns.values():
-            column.clear()
+    def _keep(self, rows: Mapping[str, Values], begin: int, end: int) -> None:
+        for name, values in rows.items():
+            self._data.setdefault(name, bytearray()).extend(values.part(begin, end))
+            if values.offsets is not None:
+                self._lengths.setdefault(name, []).extend(values.lengths(begin, end))
+
+    def _seal_kept(self) -> None:
+        """Makes a batch of the transitions that were kept."""
+        count = len(self._data["terminals"])
+        rows = {}
+        for name, data in self._data.items():
+            offsets = None
+            if name in self._lengths:
+                import numpy
+
+                offsets = numpy.concatenate([[0], numpy.cumsum(self._lengths[name])]).astype("i8")
+            width = self._columns[name].value_bytes if name in self._columns else 1 if name in _FLAGS else _FLOAT_BYTES
+            rows[name] = Values(bytes(data), width, offsets)
+        self._seal(rows, 0, count)
+        self._data, self._lengths = {}, {}
+
+    def _seal(self, rows: Mapping[str, Values], begin: int, end: int) -> None:
+        """Makes a batch of transitions ``begin`` to ``end``."""
+        requests, name = [], f"{self._prefix}-{self._batches}"
+        transitions = end - begin
+        while begin < end:
+            count = end - begin
+            while count > 1 and self._size(rows, begin, begin + count) > _REQUEST_BYTES:
+                count = (count + 1) // 2
+            requests.append(self._request(rows, begin, begin + count, batch_id=name, more=begin + count < end))
+            begin += count
+        self._batches += 1
+        self._unsent.append(_Batch(requests, transitions))
+
+    def _request(self, rows: Mapping[str, Values], begin: int, end: int, **fields: Any) -> _Request:
+        columns = self._columns
+        if set(columns) == set(VECTORS) and set(self._vectors) == set(VECTORS):
+            fields.update(observation_size=columns["observations"].shape[0], action_size=columns["actions"].shape[0])
+            own: Sequence[str] = (*VECTORS, "rewards", *_FLAGS)
+        else:
+            fields.update(columns=[column.spec(name) for name, column in columns.items()])
+            own = ("rewards", *_FLAGS)
+        request = self._connection.request("AppendTrajectories", dataset=self._dataset, capacity=self._capacity, **fields)
+        parts: List[Any] = [request.SerializeToString()]
+        for name, values in rows.items():
+            part = values.part(begin, end)
+            if name in own:
+                parts += [_tag(_number(request, name), len(part)), part]
+                continue
+            head = training_service_pb2.ColumnData(name=name, lengths=values.lengths(begin, end))
+            encoded = [head.SerializeToString(), _tag(_number(head, "values"), len(part)), part]
+            parts += [_tag(_number(request, "data"), sum(map(len, encoded))), *encoded]
+        return _Request(b"".join(parts))
 
     def _send(self) -> None:
         try:
@@ -190,12 +286,12 @@ class Appender:
             raise error from None
 
     def _store(self, count: int) -> None:
-        """Sends the oldest requests in one call."""
-        requests = self._unsent[:count]
-        if not requests:
+        """Sends the oldest batches in one call."""
+        batches = self._unsent[:count]
+        if not batches:
             return
-        answer = self._connection.send_again("AppendTrajectories", requests)
-        self.transitions += sum(len(request.rewards) for request in requests)
+        answer = self._connection.send_again("AppendTrajectories", [request for batch in batches for request in batch.requests])
+        self.transitions += sum(batch.transitions for batch in batches)
         self.buffer_transitions = answer.buffer_transitions
         del self._unsent[:count]
 
@@ -203,13 +299,13 @@ class Appender:
         """Sends the pending transitions, the last one as truncated if the episode has not ended.
 
         Raises:
-            FailedPreconditionError: the buffer has observations or actions of another size, or another writer.
-            ResourceExhaustedError: the daemon's disk is full, or the episode is larger than the daemon's limit on messages (4 MiB by default).
+            FailedPreconditionError: the buffer has other columns, or another writer.
+            ResourceExhaustedError: the daemon's disk is full, or a transition is larger than its limit on messages (4 MiB by default).
             UnavailableError: the daemon did not respond in time. The transitions are kept, and ``flush`` may be called again.
         """
-        if self._columns["rewards"]:
-            self._columns["timeouts"][-1] = True
-            self._seal()
+        if self._data.get("rewards"):
+            self._data["timeouts"][-1] = True
+            self._seal_kept()
         self._send()
 
     def __enter__(self) -> "Appender":

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "config/job/job_spec.h"
 #include "replay/replay_writer.h"
+#include "tests/replay/transitions.h"
 #include "tests/temp_dir.h"
 #include "tests/trainer/data_files.h"
 #include "tests/trainer/npz_writer.h"
@@ -53,8 +54,7 @@ void AppendSpirals(const std::string& folder, int episodes, int length) {
   const auto observations = FieldValues<float>(*dataset, all, "observation");
   const auto actions = FieldValues<float>(*dataset, all, "action");
   const auto rewards = FieldValues<float>(*dataset, all, "reward");
-  auto writer = ReplayWriter::Open(
-      folder, {.layout = {.observation_size = 2, .action_size = 1}, .segment_transitions = 40});
+  auto writer = ReplayWriter::Open(folder, {.layout = kLayout, .segment_transitions = 40});
   ASSERT_TRUE(writer.ok()) << writer.status();
   std::vector<ReplayTransition> batch;
   for (size_t i = 0; i < all.size(); ++i) {
@@ -72,7 +72,7 @@ void AppendSpirals(const std::string& folder, int episodes, int length) {
     batch.back().next_observation = {0.98f * x - 0.1f * y + 0.05f * actions[i],
                                      0.1f * x + 0.98f * y};
     if (batch.size() == 7 || i + 1 == all.size()) {
-      ASSERT_TRUE((*writer)->Append(absl::StrCat("to ", i), batch).ok());
+      ASSERT_TRUE(AppendTo(**writer, absl::StrCat("to ", i), batch).ok());
       batch.clear();
     }
   }
@@ -101,9 +101,8 @@ TEST(DataKindsTest, TransitionsAreTheSameWhateverFileHoldsThem) {
 TEST(DataKindsTest, ReplayTellsItsSegmentsAndPriorities) {
   const TempDir folder;
   AppendSpirals(folder.path() + "/buffer", 4, 16);
-  auto writer = ReplayWriter::Open(
-      folder.path() + "/buffer",
-      {.layout = {.observation_size = 2, .action_size = 1}, .segment_transitions = 40});
+  auto writer =
+      ReplayWriter::Open(folder.path() + "/buffer", {.layout = kLayout, .segment_transitions = 40});
   std::vector<ReplayTransition> batch;
   for (const float priority : {0.5f, 8.0f, 2.0f}) {
     batch.push_back({.observation = {1, 2},
@@ -112,10 +111,10 @@ TEST(DataKindsTest, ReplayTellsItsSegmentsAndPriorities) {
                      .timeout = priority == 2.0f,
                      .priority = priority});
   }
-  ASSERT_TRUE((*writer)->Append("with priorities", batch).ok());
+  ASSERT_TRUE(AppendTo(**writer, "with priorities", batch).ok());
   batch.resize(1);
   batch[0].timeout = true;
-  ASSERT_TRUE((*writer)->Append("held out", batch).ok());
+  ASSERT_TRUE(AppendTo(**writer, "held out", batch).ok());
   JobSpec spec = WorldModelJob();
   spec.mutable_dataset()->mutable_replay()->set_path(folder.path() + "/buffer/");
   const auto dataset = Open(spec);

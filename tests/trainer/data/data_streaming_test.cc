@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "config/job/job_spec.h"
 #include "replay/replay_writer.h"
+#include "tests/replay/transitions.h"
 #include "tests/temp_dir.h"
 #include "tests/trainer/data_files.h"
 #include "tests/trainer/npz_writer.h"
@@ -85,8 +86,8 @@ Sample Jsonl(const TempDir& folder) {
 }
 Sample Replay(const TempDir& folder) {
   const std::string path = folder.path() + "/replay";
-  auto writer = ReplayWriter::Open(
-      path, {.layout = {.observation_size = kColumns, .action_size = 1}, .capacity = kRows});
+  const ReplayLayout layout = ReplayLayout::OfVectors(kColumns, 1);
+  auto writer = ReplayWriter::Open(path, {.layout = layout, .capacity = kRows});
   EXPECT_TRUE(writer.ok()) << writer.status();
   const std::vector<float> wave = Wave((kRows + 1) * kColumns, 0.1f);
   std::vector<ReplayTransition> batch;
@@ -98,7 +99,7 @@ Sample Replay(const TempDir& folder) {
                      .terminal = i % 100 == 99,
                      .priority = {}});
     if (batch.size() < 1000) continue;
-    EXPECT_TRUE((*writer)->Append(absl::StrCat(i), batch).ok());
+    EXPECT_TRUE(AppendTo(**writer, absl::StrCat(i), batch, layout).ok());
     batch.clear();
   }
   Sample sample{.spec = WorldModelJob(3), .file = ""};

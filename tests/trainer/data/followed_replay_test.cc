@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "replay/replay_writer.h"
+#include "tests/replay/transitions.h"
 #include "tests/temp_dir.h"
 #include "tests/trainer/data_files.h"
 #include "trainer/data/followed_sampler.h"
@@ -34,10 +35,8 @@ class FollowedReplayTest : public testing::Test {
 
   void OpenWriter(int64_t capacity) {
     writer_.reset();
-    auto writer =
-        ReplayWriter::Open(folder_.path(), {.layout = {.observation_size = 2, .action_size = 1},
-                                            .capacity = capacity,
-                                            .segment_transitions = 8});
+    auto writer = ReplayWriter::Open(
+        folder_.path(), {.layout = kLayout, .capacity = capacity, .segment_transitions = 8});
     ASSERT_TRUE(writer.ok()) << writer.status();
     writer_ = *std::move(writer);
   }
@@ -68,7 +67,7 @@ class FollowedReplayTest : public testing::Test {
                              .timeout = false,
                              .priority = {}});
     }
-    ASSERT_TRUE(writer_->Append(absl::StrCat(next_), transitions).ok());
+    ASSERT_TRUE(AppendTo(*writer_, absl::StrCat(next_), transitions).ok());
     if (starts_.empty() || ended_) starts_.push_back(next_);
     ended_ = ends;
     next_ += static_cast<uint64_t>(count);
@@ -191,14 +190,13 @@ TEST_F(FollowedReplayTest, StatisticsAreOfTheTrainingPartAndStay) {
 
 TEST_F(FollowedReplayTest, ADifferenceThatIsNotFiniteIsRefusedWithItsPlace) {
   constexpr float kLargest = std::numeric_limits<float>::max();
-  ASSERT_TRUE(
-      writer_
-          ->Append("wide", std::vector<ReplayTransition>(8, {.observation = {0, -kLargest},
-                                                             .action = {0},
-                                                             .next_observation = {0, kLargest},
-                                                             .terminal = true,
-                                                             .priority = {}}))
-          .ok());
+  ASSERT_TRUE(AppendTo(*writer_, "wide",
+                       std::vector<ReplayTransition>(8, {.observation = {0, -kLargest},
+                                                         .action = {0},
+                                                         .next_observation = {0, kLargest},
+                                                         .terminal = true,
+                                                         .priority = {}}))
+                  .ok());
   const std::unique_ptr<FollowedReplay> dataset = Open();
   Follow(*dataset);
   ASSERT_GE(dataset->training_size(), 1);

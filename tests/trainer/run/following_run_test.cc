@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "replay/capacity.h"
 #include "replay/replay_writer.h"
+#include "tests/replay/transitions.h"
 #include "tests/trainer/job_for_test.h"
 #include "trainer/distributed/rank_group.h"
 #include "trainer/run/training_run.h"
@@ -35,9 +36,8 @@ class Observer : public RecordingObserver {
 class FollowingRunTest : public testing::Test {
  protected:
   FollowingRunTest() {
-    auto writer = ReplayWriter::Open(Buffer(), {.layout = {.observation_size = 2, .action_size = 1},
-                                                .capacity = 2000,
-                                                .segment_transitions = 250});
+    auto writer = ReplayWriter::Open(
+        Buffer(), {.layout = kLayout, .capacity = 2000, .segment_transitions = 250});
     writer_ = *std::move(writer);
     training::v1::JobSpec& spec = *job_.mutable_spec();
     spec.mutable_training()->set_max_steps(60);
@@ -69,7 +69,7 @@ class FollowingRunTest : public testing::Test {
                                .terminal = step == 9,
                                .priority = {}});
       }
-      ASSERT_TRUE(writer_->Append(absl::StrCat(episodes_), transitions).ok());
+      ASSERT_TRUE(AppendTo(*writer_, absl::StrCat(episodes_), transitions).ok());
     }
   }
 
