@@ -43,7 +43,7 @@ struct RunningStatistics {
   std::optional<double> baseline_loss;
   std::optional<double> divergence;  // (loss - baseline_loss) / baseline_loss.
   std::optional<double> grad_norm;
-  // Each is the value of the job that reported last among the jobs that have one.
+  // Each of the next two is the value of the job that reported last among the jobs that have one.
   std::optional<double> loss_scale;
   std::optional<double> held_out_loss;
   // Peak memory relative to FP32's of the same workload; from the job with the largest ratio.

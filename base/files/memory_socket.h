@@ -9,12 +9,12 @@
 
 namespace genesis {
 
-// A connected Unix socket over which messages pass with, or without, the descriptor of a file. A
-// message is its length as four bytes, little-endian, and its bytes; a descriptor comes with the
-// first of them as SCM_RIGHTS.
+// A connected Unix socket for messages, each with at most one file descriptor. A message is its
+// length as four bytes, little-endian, and its bytes; the descriptor travels with the first byte
+// (SCM_RIGHTS).
 //
-// Owner: one. Threads: one. Failure: the status of the system call; DEADLINE_EXCEEDED if the other
-// side is silent for longer than the timeout of the socket.
+// Owner: a scope. Threads: one. Failure: the status of the system call; DEADLINE_EXCEEDED if the
+// peer is silent for longer than the timeout, UNAVAILABLE if it closes the socket.
 class MemorySocket {
  public:
   struct Message {

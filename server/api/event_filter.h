@@ -17,8 +17,8 @@ struct ParsedFilter {
   bool TakesProgressOf(const training::v1::Job& job) const;
 };
 
-// `sends_progress`: the method accepts the kind "progress". Returns INVALID_ARGUMENT with all
-// faults.
+// Reads and checks a filter. `sends_progress`: the method accepts the kind "progress". Returns
+// INVALID_ARGUMENT with all faults.
 absl::StatusOr<ParsedFilter> ReadFilter(const training::v1::EventFilter& filter,
                                         bool sends_progress);
 

@@ -40,10 +40,10 @@ class EventWatches {
   EventWatches(EventLog* log, const JobView* view);
   ~EventWatches();
 
-  // An answer to a wait. Returns true once it has answered.
+  // The callbacks of a call that waits.
   struct Answer {
-    // Called after new events and once a second. `last` is true when the timeout is over or the
-    // daemon stops; it must then answer.
+    // Called after new events and once a second, until it returns true because it has completed the
+    // call. `last` is true when the timeout is over or the daemon stops; it must then complete it.
     std::function<bool(bool last)> attempt;
     // Called instead when Caller::check fails.
     std::function<void(const absl::Status&)> refuse;

@@ -55,7 +55,8 @@ class FleetFeed final : public EventWatcher,
 
  private:
   void AddProgress(Response& next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Writes the page and pending progress. Returns false if there is nothing to write.
+  // Writes the page and pending progress. Returns false if the stream is open and there is nothing
+  // to write.
   bool Write(EventPage page) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FinishOnce(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

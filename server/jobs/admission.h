@@ -57,7 +57,8 @@ class Admission {
   static absl::Status CheckOwnerOf(const Submission& submission);
   absl::StatusOr<Job> NewJob(const Submission& submission) const;
   absl::Status CheckSpec(const Submission& submission) const;
-  // Returns NOT_FOUND unless the caller sees the checkpoint with which the job begins.
+  // Returns NOT_FOUND if the job begins with a checkpoint that does not exist or that the caller
+  // may not see.
   absl::Status CheckBeginning(const Submission& submission) const;
   static absl::Status CheckNames(const training::v1::TrainRequest& request);
   // Returns the job that this request created before, found by job or request ID; null for none.

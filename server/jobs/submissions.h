@@ -49,7 +49,9 @@ class Submissions {
     int failures = 0;    // Failed calls in a row.
     bool ended = false;  // This daemon asked the cluster to end it.
     absl::Time end_at = absl::InfiniteFuture();
-    int restarts = 0;  // Restarts of the job when its attempt ran.
+    // Job.restarts when the attempt was last on workers. Equal later: the end of these workers has
+    // not been counted yet.
+    int restarts = 0;
   };
 
   // Creates a name for the job's workers. It is durable after this change.

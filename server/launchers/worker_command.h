@@ -13,7 +13,7 @@ struct WorkerCommand {
   std::string checkpoints_dir;  // The same path on the worker's host.
 };
 
-// Returns program and arguments of a worker with that reservation. They contain no secret.
+// Returns program and arguments of a worker for `reservation`. They contain no secret.
 std::vector<std::string> WorkerWords(const WorkerCommand& command, const std::string& reservation,
                                      int threads);
 

@@ -13,8 +13,8 @@
 #include "google/protobuf/map.h"
 #include "server/store/sqlite.h"
 
-// The queries of the events in jobs.db, on any connection. Each runs one statement, so it sees one
-// snapshot. Failure: the store's status.
+// Reads of events from jobs.db, on any connection. Each but ReadAllEvents runs one statement, so it
+// sees one snapshot. Failure: the store's status.
 namespace genesis {
 
 using Labels = google::protobuf::Map<std::string, std::string>;

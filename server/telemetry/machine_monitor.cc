@@ -79,7 +79,7 @@ class MachineMonitor::Sampler {
     if (SteadyNow() - shown_ < kStalePeriods * options_.period || shown_ == absl::InfinitePast()) {
       return;
     }
-    spdlog::error("measuring the machine takes more than {}; its figures are no longer shown",
+    spdlog::error("measuring the machine takes more than {}; its values are no longer shown",
                   absl::FormatDuration(kStalePeriods * options_.period));
     Sample none;
     for (const auto& [name, folder] : options_.volumes) none.volumes[name] = std::nullopt;

@@ -17,7 +17,7 @@ struct WorkerExit {
   ProcessExit exit;
   // True if an earlier daemon had given it the job and it did not reattach to this one.
   bool never_back = false;
-  // Why the pool killed it, in one sentence; empty if it exited by itself.
+  // Why the pool sent it a signal, in one sentence; empty if it exited by itself.
   std::string forced;
   std::vector<std::string> log_tail;  // Its last output, at most 50 lines.
 };

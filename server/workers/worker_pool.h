@@ -26,15 +26,15 @@
 namespace genesis {
 
 // The worker processes of this machine, and the attached workers of other hosts. Keeps warm spares
-// on each device, leases one per rank, ends workers that hang, and reports a worker as gone only
-// when its process has ended and its stream is drained, so that its last report is not lost. A
-// worker keeps its job for a while when its stream breaks or the daemon restarts, and may reattach.
-// A worker of another host is started and ended by that host. It is gone when its stream is drained
-// and it has not reattached in time; by then it has stopped (config/job/worker_lease.h).
+// on each device, leases one to each rank of a job, ends workers that hang, and reports a worker as
+// gone only when its process has ended and its stream is drained, so that its last report is not
+// lost. A worker keeps its job for a while when its stream breaks or the daemon restarts, and may
+// reattach. A worker of another host is started and ended by that host. It is gone when its stream
+// is drained and it has not reattached in time; by then it has stopped (config/job/worker_lease.h).
 // WorkerTable decides under the lock; processes, logs, streams and events are handled after its
 // release (`Apply`). Owner: the daemon. Thread-safe. Its own thread starts, watches and ends
 // processes. Failure: a failed start is retried after growing pauses (1 s to 30 s), and problem()
-// says meanwhile why the daemon is not ready.
+// returns meanwhile why the daemon is not ready.
 class WorkerPool final : public Workers {
  public:
   struct Options : WorkerTable::Options {

@@ -257,7 +257,7 @@ absl::Status WorkerTable::Attach(const AttachRequest& request, bool remote,
   worker.back_by = absl::InfiniteFuture();
   backoff_.NoteSuccess();
   if (!HoldsJob(worker.phase)) {
-    worker.end_at = absl::InfiniteFuture();  // It is no longer starting.
+    worker.end_at = absl::InfiniteFuture();  // The limit on starting no longer applies.
     const bool unwanted = IsUnwanted(worker);
     Move(id, worker, unwanted ? WorkerPhase::kLeaving : WorkerPhase::kWarm);
     if (unwanted) actions.emplace_back(CloseStream{worker.link});

@@ -27,8 +27,8 @@ absl::Status VerifyWritten(const std::string& path, const CheckpointManifest& ma
 // another file.
 std::optional<std::vector<ShardFile>> ListedShards(const std::string& path);
 
-// Returns the first of `paths`, newest first, that verifies. Calls `log` with the reason for each
-// skipped one. NOT_FOUND if none does.
+// Returns the first of `paths` that verifies; give the newest first. Calls `log` with the reason
+// for each skipped one. NOT_FOUND if none does.
 absl::StatusOr<std::string> NewestGood(const std::vector<std::string>& paths,
                                        absl::FunctionRef<void(const std::string&)> log);
 

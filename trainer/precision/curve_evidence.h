@@ -58,7 +58,7 @@ class CurveEvidence {
   std::vector<double> windows_;  // Mean difference of each window.
   double sum_ = 0;
   int64_t count_ = 0;
-  bool from_start_ = false;  // Whether the run began at the baseline's first step.
+  bool from_start_ = false;  // Whether the run began near the baseline's first step.
   bool other_seed_ = false;
 };
 

@@ -204,8 +204,8 @@ class Run {
       if (evaluates && !rewound_) AbsorbAll();  // May rewind the run.
       if (rewound_) continue;
       if (evaluates) Evaluate();
-      // A stop request itself decides about a checkpoint: another worker may have the job now. That
-      // of the last step is written at the end, with the held-out loss of the last evaluation.
+      // After a stop request another worker may have the job; the request says whether to save. The
+      // last step's checkpoint is written at the end, with the last held-out loss.
       const bool due = checkpoint_every > 0 && step_ % checkpoint_every == 0;
       if (due && step_ < session_->total_steps() && !agreement_.stop()) Save();
     }
