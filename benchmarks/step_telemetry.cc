@@ -92,7 +92,7 @@ std::string CurveRounds(EventSender& sender, const std::string& folder, std::vec
   training::v1::StartJob start;
   start.set_job_id("job-a097aa3e16c4");
   start.set_checkpoint_dir(folder);
-  ReportingObserver observer(start, sender);
+  ReportingObserver observer(start, sender, [](const auto&...) { return absl::OkStatus(); });
   observer.OnStarted(training::v1::Started());
   volatile char read = 0;
   const auto measure = [&](const auto& body) {
