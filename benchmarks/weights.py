@@ -33,7 +33,7 @@ def submit(client):
 
 
 def next_step(job):
-    """Returns (step, time) of the moment at which the daemon hears of another step."""
+    """Returns the next step of which the daemon hears, and the time at which it does."""
     before = job.refresh().progress.step
     while (step := job.refresh().progress.step) == before:
         time.sleep(0.005)

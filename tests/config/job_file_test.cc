@@ -364,7 +364,7 @@ TEST(YamlToMessageTest, RefusesTwoMembersOfOneOneof) {
   EXPECT_EQ(reading.errors[1].ToString(),
             "line 2:1: start_job: conflicts with stop_job; give one of start_job, "
             "take_checkpoint, stop_job, acknowledged, leave_reduced_precision, "
-            "store_response, metric_values");
+            "store_response, metric_values, publish_weights");
 }
 
 TEST(NearestTest, FindsSlipsOfTheHand) {

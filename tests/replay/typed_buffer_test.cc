@@ -381,7 +381,10 @@ TEST(TypedBufferTest, AFullDiskInTheMiddleOfABatchLosesNothing) {
   const absl::Status refused = writer->Append(std::move(batch)).status();
   ReplayBatch spooled("c", folder.path());
   absl::Status status;
-  for (int i = 0; i < 10 && status.ok(); ++i) status = spooled.Add(Typed(), Columns(0, 50).Rows());
+  const auto many = Columns(0, 5000);
+  while (status.ok() && spooled.bytes() < 2 * ReplayBatch::kMaxHeldBytes) {
+    status = spooled.Add(Typed(), many.Rows());
+  }
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &unlimited), 0);
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
