@@ -55,8 +55,8 @@ std::optional<FieldError> PathError(const std::string& datasets_root, const JobP
   return FieldError{
       named.field, QuoteValue(named.path),
       absl::StrCat("a ", kind, " beneath the dataset root ", root.string(), "; there is no such ",
-                   kind,
-                   ": copy it there, set datasets.root, or append to the replay buffer first")};
+                   kind, named.folder ? ": append an episode first" : ": copy it there",
+                   ", or set datasets.root")};
 }
 
 FieldError NotConfigured(training::v1::LauncherKind launcher) {
