@@ -97,6 +97,7 @@ def main():
         for agent in agents:
             agent.join()
         job.cancel()
+    raise SystemExit(any(agent.exitcode for agent in agents))
 
 
 if __name__ == "__main__":
