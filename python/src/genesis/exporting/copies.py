@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 import warnings
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Union
+from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Tuple, Union
 
 import torch
 
@@ -20,14 +20,6 @@ from genesis.errors import ExportError
 # A copy that takes longer than this, and this many times as long as the work of this process, is stopped. Seconds.
 LEAST_PATIENCE = 60.0
 PATIENCE = 10.0
-
-
-class _Warning(NamedTuple):
-    """A warning to repeat in this process."""
-    text: str
-    category: type
-    filename: str
-    lineno: int
 
 
 class Outcome(NamedTuple):
@@ -52,23 +44,21 @@ def run(first: Callable[[], None], others: Mapping[str, Callable[[], Any]], say:
         others: functions that may raise ExportError, by name. The first ones begin first.
         say: called with what this process waits for.
     """
-    names, outcomes, begin = list(others), {}, time.monotonic()
-    with _Turns(len(names)) as turns, contextlib.ExitStack() as stack:
-        copies = [stack.enter_context(_Copy(lambda: _each(turns, names, others))) for _ in range(_count(len(names)))]
+    begin = time.monotonic()
+    with _Turns(len(others)) as turns, contextlib.ExitStack() as stack:
+        copies = [stack.enter_context(_Copy(lambda: _each(turns, others))) for _ in range(_count(len(others)))]
         first()
-        for name, outcome in _each(turns, names, others):
-            outcomes[name] = outcome
+        outcomes = dict(_each(turns, others))
         patience = max(LEAST_PATIENCE, PATIENCE * (time.monotonic() - begin))
         for copy in copies:
-            say(f"tracing {', '.join(name for name in names if name not in outcomes)}")
+            say(f"tracing {', '.join(name for name in others if name not in outcomes)}")
             outcomes.update(copy.outcomes(time.monotonic() + patience))
-    for name in names:
-        if name not in outcomes:
-            outcomes[name] = _outcome(others[name])
-    return outcomes
+    return {name: outcomes.get(name) or _outcome(function) for name, function in others.items()}
 
 
-def _each(turns: "_Turns", names: List[str], functions: Mapping[str, Callable[[], Any]]):
+def _each(turns: "_Turns", functions: Mapping[str, Callable[[], Any]]) -> Iterator[Tuple[str, Outcome]]:
+    """Yields the names and outcomes of the functions whose turn comes in this process."""
+    names = list(functions)
     for turn in turns:
         yield names[turn], _outcome(functions[names[turn]])
 
@@ -153,7 +143,7 @@ class _Copy:
                 break  # The copy ended before it had sent the rest.
             name, outcome, warned = pickle.loads(received[8:8 + size])
             for each in warned:
-                warnings.warn_explicit(each.text, each.category, each.filename, each.lineno)
+                warnings.warn_explicit(*each)
             outcomes[name] = outcome
             del received[:8 + size]
         return outcomes
@@ -167,6 +157,6 @@ def _send(work: Callable[[], Any], file: Any) -> None:
         if turn is None:
             return
         name, outcome = turn
-        message = pickle.dumps((name, outcome, [_Warning(str(each.message), each.category, each.filename, each.lineno) for each in warned]))
+        message = pickle.dumps((name, outcome, [(str(each.message), each.category, each.filename, each.lineno) for each in warned]))
         file.write(len(message).to_bytes(8, "little") + message)
         file.flush()
