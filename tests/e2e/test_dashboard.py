@@ -17,9 +17,9 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 import dashboard_page
-import genesis
 import harness
 import tiers
+from orchestrator import Orchestrator
 
 FOLDER = harness.SOURCE / "server" / "dashboard"
 # SHA-256 of uPlot 1.6.16 in the wheel uplot-python 1.1.1.
@@ -311,11 +311,11 @@ class DashboardTest(dashboard_page.PageTest):
 
     def test_a_job_that_waits_says_for_what_in_place_of_a_time(self):
         daemon = self.start("--grpc-listen", "127.0.0.1:0")
-        with genesis.Client(daemon.grpc) as client, client.append("arm") as buffer:
-            for step in range(100):
-                buffer.add([0.1, 0.2], [0.3], 1.0, [0.2, 0.1], truncated=step % 10 == 9)
+        orchestrator = Orchestrator(daemon.grpc)
+        self.addCleanup(orchestrator.close)
+        orchestrator.append("shop", range(20))
         spec = harness.spec(max_steps=10**12, batch_size=32)
-        daemon.train("learner", {**spec, "dataset": {"replay": {"path": "arm", "follow": True, "samples_per_insert": 8}}})
+        daemon.train("learner", {**spec, "dataset": {"replay": {"path": "shop", "follow": True, "samples_per_insert": 8}}})
         page = self.open(daemon)
         self.expect_text(page.locator("tbody tr", has_text="learner"), "waits for data: it has drawn")
         page = self.open(daemon, "#/jobs/learner")
