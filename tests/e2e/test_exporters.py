@@ -188,6 +188,7 @@ class Kills(ExportersTest):
         forward = self.forward(daemon, *tools)
         spec = harness.spec(max_steps=STEPS, batch_size=1024)
         spec["evaluation"] = {"every_steps": 500}
+        spec["checkpoint"] = {"every_steps": 10 * STEPS}  # A killed worker trains all of its steps again.
         spec["scheduling"] = {"labels": {"team": ODD}}
         daemon.train("run", spec)
         begun = {}

@@ -31,8 +31,8 @@ _STATUS = {"QUEUED": "SCHEDULED", "PAUSED": "SCHEDULED", "RECOVERING": "SCHEDULE
 class MlflowRun(Run):
     """A job as a run of the experiment ``MLFLOW_EXPERIMENT_NAME``, by default ``genesis``.
 
-    The run is found by tags, and metrics are sent with the time at which the step ended. MLflow stores equal metrics once, so those
-    that are sent again after a kill change nothing."""
+    The run is found by tags, and says up to which step it was sent. MLflow stores equal metrics once, so those that are sent again after
+    a kill change nothing."""
 
     @classmethod
     def check(cls, target: str) -> None:
@@ -51,6 +51,8 @@ class MlflowRun(Run):
         runs = self._call("runs/search", experiment_ids=[experiment], filter=wanted, max_results=1).get("runs")
         if runs:
             self._run_id = runs[0]["info"]["run_id"]
+            # The newest of each metric. Steps that were trained again since they were sent have other times.
+            self.step = max((int(metric["step"]) for metric in runs[0]["data"].get("metrics", ()) if metric["key"] == "train/loss"), default=0)
             return
         self.step = 0
         tags = {**identity, "mlflow.user": summary(job)["genesis.owner"]}
@@ -82,10 +84,15 @@ class MlflowRun(Run):
         return found[0]["experiment_id"] if found else self._call("experiments/create", name=name)["experiment_id"]
 
     def log(self, rows: List[Row]) -> None:
-        metrics = [{"key": key, "value": value if math.isfinite(value) else "NaN", "timestamp": round(1000 * row.time), "step": row.step}
-                   for row in rows for key, value in row.values.items()]
-        for first in range(0, len(metrics), _METRICS):
-            self._call("runs/log-batch", run_id=self._run_id, metrics=metrics[first:first + _METRICS])
+        batch: List[Dict[str, Any]] = []
+        for row in rows:
+            metrics = [{"key": key, "value": value if math.isfinite(value) else "NaN", "timestamp": round(1000 * row.time), "step": row.step}
+                       for key, value in row.values.items()]
+            if len(batch) + len(metrics) > _METRICS:  # A step is sent whole or not at all.
+                self._call("runs/log-batch", run_id=self._run_id, metrics=batch)
+                batch = []
+            batch += metrics
+        self._call("runs/log-batch", run_id=self._run_id, metrics=batch)
 
     def note(self, job: job_pb2.Job, text: str, story: str, step: int) -> None:
         tags = {**summary(job), "mlflow.note.content": quoted(story[-_NOTE_LENGTH:])}
