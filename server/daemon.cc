@@ -300,11 +300,19 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
   weights_listener_ = *std::move(weights);
   gate_ = std::make_unique<ApiGate>(security_.authenticator(), security_.audit(), &metrics_);
   gate_->SetRequestRate(settings_.quotas.requests_per_second);
+  PredictionHub::Options predictions;
+  predictions.program = settings_.workers.program;
+  predictions.log_dir = settings_.data_dir + "/log";
+  predictions.datasets_root = settings_.datasets.root;
+  predictions.max_processes = settings_.workers.predictors;
+  predictions_ = std::make_unique<PredictionHub>(
+      std::move(predictions), weights_.get(),
+      [this](std::function<void()> task) { gate_->Post(std::move(task)); });
   watches_ = std::make_unique<EventWatches>(&jobs_->event_log(), &jobs_->view());
   api_ = std::make_unique<TrainingApi>(TrainingApi::Parts{
       jobs_.get(), sweeps_.get(), pool_.get(), files_.get(), datasets_.get(), uploads_.get(),
       owners_.get(), backup_.get(), telemetry_->history(), &config_, watches_.get(),
-      security_.authenticator(), [this] { return Info(); }});
+      predictions_.get(), security_.authenticator(), [this] { return Info(); }});
   remote_workers_ = std::make_unique<WorkerServiceImpl>(pool_.get(), gate_.get(), weights_.get());
   const ApiParts parts = {gate_.get(),  api_.get(), jobs_.get(),    datasets_.get(),
                           files_.get(), &metrics_,  watches_.get(), weights_.get()};
@@ -428,6 +436,7 @@ void Daemon::Tend() {
     metrics_.SetQuarantined(device.name(), device.quarantined());
   }
   gate_->Tend();
+  predictions_->Tend();
   watches_->Tend();
   metrics_.ErrorsCaught(TakeCaughtErrors());
   telemetry_->HideStale();
@@ -469,6 +478,7 @@ void Daemon::StopAll() {
   watchdog_.Stop();
   config_.Close();
   if (watches_) watches_->Stop();
+  if (predictions_) predictions_->Stop();
   if (training_listener_) training_listener_->Stop(deadline);
   if (worker_listener_) worker_listener_->Stop(deadline);
   if (weights_listener_) weights_listener_->Stop();

@@ -24,6 +24,7 @@
 #include "server/pages/metrics_export.h"
 #include "server/pages/routes.h"
 #include "server/pages/sign_in.h"
+#include "server/predictions/prediction_hub.h"
 #include "server/rest/api_routes.h"
 #include "server/rpc/reflection_service.h"
 #include "server/rpc/training_listener.h"
@@ -114,6 +115,7 @@ class Daemon {
   std::unique_ptr<CurveRetention> curves_;
   std::unique_ptr<WeightsHub> weights_;
   std::unique_ptr<ApiGate> gate_;
+  std::unique_ptr<PredictionHub> predictions_;
   std::unique_ptr<EventWatches> watches_;
   std::unique_ptr<TrainingApi> api_;
   std::unique_ptr<TrainingServiceImpl> training_service_;

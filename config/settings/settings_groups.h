@@ -76,6 +76,7 @@ struct WorkerSettings {
   std::string program;
   int slots = 1;   // Per device.
   int spares = 1;  // Idle workers kept per device.
+  int predictors = 2;
   int start_timeout_seconds = 120;
   std::vector<std::string> devices = {"auto"};
   bool remote = false;

@@ -50,6 +50,10 @@ std::vector<SettingRow> WorkerRows() {
               "Jobs that run at once, on each device.")
       .Number("spares", &WorkerSettings::spares, {0, 64}, "processes",
               "Warm workers that wait for a job, beyond those that run one.")
+      .Number(
+          "predictors", &WorkerSettings::predictors, {0, 256}, "processes",
+          "Processes that predict at once (Predict), one for each job or checkpoint asked; each "
+          "takes the memory of its model and of LibTorch. 0 turns predictions off.")
       .Number("start_timeout_seconds", &WorkerSettings::start_timeout_seconds, {1, kHour},
               "seconds", "A worker that has not said hello by then is killed and replaced.")
       .Add("devices", &WorkerSettings::devices, Devices(), "",

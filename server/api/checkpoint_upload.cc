@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/text/field_error.h"
-#include "server/api/answer_once.h"
+#include "server/base/answer_once.h"
 #include "server/base/guard.h"
 
 namespace genesis {

@@ -63,6 +63,7 @@ const std::vector<MethodRow>& MethodTable() {
         {"GetCheckpoint", kViewer, false},
         {"DownloadCheckpoint", kViewer, false},
         {"WatchWeights", kViewer, false},
+        {"Predict", kSubmitter, false},
         {"DeleteCheckpoint", kSubmitter, true},
         {"ImportCheckpoint", kSubmitter, true},
         {"ListArtifacts", kViewer, false},

@@ -35,6 +35,7 @@
   METHOD(Checkpoint)                  \
   METHOD(ListCheckpoints)             \
   METHOD(GetCheckpoint)               \
+  METHOD(Predict)                     \
   METHOD(DeleteCheckpoint)            \
   METHOD(ListArtifacts)               \
   METHOD(ReadArtifact)                \
@@ -61,6 +62,7 @@ namespace genesis {
 
 class EventWatches;
 class HistoryStore;
+class PredictionHub;
 class RuntimeConfig;
 class TokenAuthenticator;
 
@@ -81,6 +83,7 @@ class TrainingApi {
     HistoryStore* history;
     RuntimeConfig* config;
     EventWatches* watches;
+    PredictionHub* predictions;
     TokenAuthenticator* authenticator;
     std::function<training::v1::GetServerInfoResponse()> info;
   };

@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "server/api/answer_once.h"
 #include "server/api/api_gate.h"
 #include "server/api/training_api.h"
+#include "server/base/answer_once.h"
 #include "server/base/callback.h"
 #include "server/base/guard.h"
 #include "server/base/request_check.h"

@@ -191,7 +191,7 @@ absl::Status CheckpointFiles::Verify(const std::string& path, const std::string&
   const std::string words_path = path + ".words";
   const absl::Cleanup remove_words = [&] { unlink(words_path.c_str()); };
   const absl::StatusOr<WorkerProcess> process =
-      WorkerProcess::Spawn(options_.verifier, {"--verify", path}, words_path);
+      WorkerProcess::Spawn(options_.verifier, {"--verify", path}, {.log_path = words_path});
   if (!process.ok()) return process.status();
   const absl::Time deadline = RunningNow() + options_.verify_timeout;
   pollfd ended = {process->pidfd(), POLLIN, 0};

@@ -54,7 +54,7 @@ bool WorkerPool::Spawn(const SpawnWorker& spawn) {
       WorkerProcess::Spawn(options_.workers.program,
                            {"--daemon", options_.address, "--worker-id", spawn.worker_id,
                             "--threads", absl::StrCat(options_.threads), "--device", spawn.device},
-                           logs_.PathOf(spawn.worker_id));
+                           {.log_path = logs_.PathOf(spawn.worker_id)});
   WorkerActions actions;
   const bool started = spawned.ok();
   if (!started) {

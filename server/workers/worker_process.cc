@@ -22,10 +22,8 @@ extern char** environ;
 namespace genesis {
 namespace {
 
-constexpr int kNice = 10;
-
 struct WorkerStart {
-  const char* log_path;
+  const WorkerProcess::Options* options;
   char* const* argv;
   pid_t daemon = 0;
   int failure = -1;  // The end of a pipe that receives errno if the program cannot be started.
@@ -38,12 +36,14 @@ struct WorkerStart {
   const auto run = [&] {
     for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);
     setpgid(0, 0);
-    setpriority(PRIO_PROCESS, 0, kNice);
+    setpriority(PRIO_PROCESS, 0, start.options->nice);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return;
     if (getppid() != start.daemon) _exit(1);  // The daemon ended before prctl took effect.
-    const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    const int log = open(start.log_path, O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0644);
-    if (null < 0 || log < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(log, STDOUT_FILENO) < 0 ||
+    const int input =
+        start.options->input >= 0 ? start.options->input : open("/dev/null", O_RDONLY | O_CLOEXEC);
+    const int log =
+        open(start.options->log_path.c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0644);
+    if (input < 0 || log < 0 || dup2(input, STDIN_FILENO) < 0 || dup2(log, STDOUT_FILENO) < 0 ||
         dup2(log, STDERR_FILENO) < 0) {
       return;
     }
@@ -107,14 +107,14 @@ std::optional<int64_t> StartTicksOf(pid_t pid) {
 
 absl::StatusOr<WorkerProcess> WorkerProcess::Spawn(const std::string& program,
                                                    const std::vector<std::string>& args,
-                                                   const std::string& log_path) {
+                                                   const Options& options) {
   std::vector<std::string> words = {program};
   words.insert(words.end(), args.begin(), args.end());
   std::vector<char*> argv;
   argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  const pid_t pid = ForkWorker({.log_path = log_path.c_str(), .argv = argv.data()});
+  const pid_t pid = ForkWorker({.options = &options, .argv = argv.data()});
   if (pid < 0) {
     return absl::FailedPreconditionError(absl::StrCat("cannot start worker program ", program, ": ",
                                                       strerror(errno), "; check workers.program"));

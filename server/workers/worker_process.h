@@ -28,13 +28,19 @@ std::optional<int64_t> StartTicksOf(pid_t pid);
 // daemon. Thread-safe, except Reap, which one thread calls once.
 class WorkerProcess {
  public:
+  struct Options {
+    std::string log_path;  // Takes its output.
+    int input = -1;        // Descriptor of its standard input; -1 for /dev/null.
+    // Scheduling priority (setpriority(2)), lower than the daemon's 0, so that RPCs are served
+    // while every core trains.
+    int nice = 10;
+  };
   // Starts `program` with `args`, in its own process group (so that Ctrl-C reaches only the
-  // daemon), with default signals, no inherited handles, output to `log_path`, and a lower
-  // scheduling priority than the daemon, so that RPCs are served while every core trains. Until the
-  // process clears PR_SET_PDEATHSIG (prctl(2)), the kernel kills it when the calling thread ends.
+  // daemon), with default signals and no other inherited handles. Until the process clears
+  // PR_SET_PDEATHSIG (prctl(2)), the kernel kills it when the calling thread ends.
   static absl::StatusOr<WorkerProcess> Spawn(const std::string& program,
                                              const std::vector<std::string>& args,
-                                             const std::string& log_path);
+                                             const Options& options);
   // Returns the process `pid` if it began at `start_ticks`. NOT_FOUND if it is gone.
   static absl::StatusOr<WorkerProcess> Adopt(pid_t pid, int64_t start_ticks);
   WorkerProcess(WorkerProcess&& other) noexcept;

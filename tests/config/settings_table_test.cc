@@ -49,6 +49,7 @@ constexpr FrozenRow kFrozen[] = {
      "<folder of genesisd>/genesis-worker"},
     {"workers.slots", "GENESIS_WORKERS_SLOTS", "--workers-slots", "1"},
     {"workers.spares", "GENESIS_WORKERS_SPARES", "--workers-spares", "1"},
+    {"workers.predictors", "GENESIS_WORKERS_PREDICTORS", "--workers-predictors", "2"},
     {"workers.start_timeout_seconds", "GENESIS_WORKERS_START_TIMEOUT_SECONDS",
      "--workers-start-timeout-seconds", "120"},
     {"workers.devices", "GENESIS_WORKERS_DEVICES", "--workers-devices", "auto"},

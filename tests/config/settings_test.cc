@@ -128,6 +128,7 @@ const Variables& OtherValues() {
       {"workers.program", "/srv/w"},
       {"workers.slots", "256"},
       {"workers.spares", "0"},
+      {"workers.predictors", "256"},
       {"workers.start_timeout_seconds", "3600"},
       {"workers.devices", "cpu"},
       {"workers.remote", "true"},
@@ -366,8 +367,8 @@ TEST_F(SettingsTest, RefuseUnknownAndRepeatedKeysAndOtherTypes) {
           file_ + ":1:8: grpc.listn: unknown key; did you mean grpc.listen?",
           file_ + ":2:1: zebra: unknown key; see genesisd --help for the known ones",
           file_ + ":3:10: workers is \"4\"; accepted: a group of keys: program, slots, spares, "
-                  "start_timeout_seconds, devices, remote, cuda_graphs, reattach_timeout_seconds, "
-                  "quarantine_failures, quarantine_seconds",
+                  "predictors, start_timeout_seconds, devices, remote, cuda_graphs, "
+                  "reattach_timeout_seconds, quarantine_failures, quarantine_seconds",
           file_ + ":4:14: log.level is a list; accepted: debug, info, warning or error",
           file_ + ":6:1: deployment: given twice; first at line 5; keep one",
           file_ + ":7:9: queue.max_jobs is empty; accepted: 1 to 1000000",

@@ -883,8 +883,8 @@ class Asyncio(ClientTest):
 
 class Whole(ClientTest):
     def test_every_method_of_the_service_has_a_caller(self):
-        source = "".join(inspect.getsource(each) for each in (genesis.client, genesis.dashboard, genesis.job, genesis.sweep, genesis.transfer,
-                                                                genesis.trajectories, genesis.weights))
+        source = "".join(inspect.getsource(each) for each in (genesis.client, genesis.dashboard, genesis.job, genesis.predictions, genesis.sweep,
+                                                                genesis.transfer, genesis.trajectories, genesis.weights))
         for method in connection.SERVICE.methods:
             self.assertTrue(f'"{method.name}"' in source, method.name)
 

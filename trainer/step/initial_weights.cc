@@ -168,10 +168,17 @@ class Comparison {
 absl::Status LoadInitialWeights(const std::string& path, Model& model) {
   const absl::StatusOr<NamedTensors> weights = ReadWeights(path);
   if (!weights.ok()) return weights.status();
+  const absl::Status put = PutWeights(*weights, model);
+  if (put.ok()) return put;
+  return absl::InvalidArgumentError(
+      absl::StrCat("model.initial_weights ", path, ": ", put.message()));
+}
+
+absl::Status PutWeights(const NamedTensors& weights, Model& model) {
   const torch::NoGradGuard no_grad;
-  const Comparison comparison({weights->begin(), weights->end()}, SlotsOf(model));
+  const Comparison comparison({weights.begin(), weights.end()}, SlotsOf(model));
   if (const std::string faults = comparison.Faults(); !faults.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("model.initial_weights ", path, ": ", faults));
+    return absl::InvalidArgumentError(faults);
   }
   for (const auto& [own, found] : comparison.pairs()) own.copy_(found);
   return absl::OkStatus();

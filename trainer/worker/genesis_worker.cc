@@ -1,5 +1,7 @@
 // genesis-worker: trains one job, for a daemon or standalone.
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
@@ -10,12 +12,15 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
+#include "absl/time/time.h"
 #include "base/environment.h"
 #include "base/exit_code.h"
+#include "base/files/memory_socket.h"
 #include "base/processors.h"
 #include "base/version.h"
 #include "trainer/distributed/rank_place.h"
 #include "trainer/kernels/own_kernels.h"
+#include "trainer/predict/predictor.h"
 #include "trainer/runtime/device.h"
 #include "trainer/runtime/run_failure.h"
 #include "trainer/runtime/start_settings.h"
@@ -32,6 +37,7 @@ constexpr char kHelp[] = R"(genesis-worker trains one job and exits.
   genesis-worker --spec job.yaml [options]         run a job file without a daemon
   genesis-worker --daemon HOST:PORT [options]       take a job from genesisd on another host
   genesis-worker --daemon unix:PATH --worker-id ID  take a job from genesisd (which starts it so)
+  genesis-worker --predict                         predict for genesisd (which starts it so)
   genesis-worker --verify FILE                     read a checkpoint from end to end
   genesis-worker --describe-device                 print LibTorch and the device, and exit
   genesis-worker --describe-step job.yaml          print what genesisctl compile compiles, as JSON
@@ -86,6 +92,7 @@ struct Flags {
   int threads = 0;
   bool describe_device = false;
   std::string describe_step;
+  bool predict = false;
   bool help = false;
   bool version = false;
 };
@@ -101,6 +108,7 @@ bool* Switch(const std::string& name, Flags& flags) {
                                                     {"--version", &flags.version},
                                                     {"--describe-device", &flags.describe_device},
                                                     {"--average", &flags.average},
+                                                    {"--predict", &flags.predict},
                                                     {"--cuda-graphs", &flags.local.cuda_graphs},
                                                     {"--emulate-fp16", &flags.local.emulate_fp16}};
   for (const auto& [known, value] : switches) {
@@ -182,8 +190,11 @@ int Main(int argc, char** argv) {
   }
   const bool attach = !flags.server.empty();
   const bool describes = flags.describe_device || !flags.describe_step.empty();
-  if (flags.local.spec.empty() != attach && !describes) {
-    return Usage("exactly one of --spec and --daemon is needed");
+  if (static_cast<int>(!flags.local.spec.empty()) + static_cast<int>(attach) +
+              static_cast<int>(flags.predict) !=
+          1 &&
+      !describes) {
+    return Usage("exactly one of --spec, --daemon and --predict is needed");
   }
   flags.daemon.address.server = flags.server;
   flags.daemon.checkpoint_dir = flags.local.checkpoint_dir;
@@ -193,8 +204,8 @@ int Main(int argc, char** argv) {
                  "checkpoints.dir");
   }
 
-  const absl::StatusOr<genesis::RankPlace> place =
-      genesis::ReadRankPlace(attach || describes ? NoVariables : genesis::ProcessEnvironment);
+  const absl::StatusOr<genesis::RankPlace> place = genesis::ReadRankPlace(
+      flags.local.spec.empty() || describes ? NoVariables : genesis::ProcessEnvironment);
   if (!place.ok()) return Usage(std::string(place.status().message()));
 
   const absl::StatusOr<bool> own_kernels = genesis::OwnKernelsWanted(genesis::ProcessEnvironment);
@@ -220,6 +231,9 @@ int Main(int argc, char** argv) {
   // The ranks of a host share its processors.
   const int share = std::max(1, genesis::UsableProcessors() / place->local_size);
   genesis::WarmUp(device, flags.threads > 0 ? flags.threads : share);
+  if (flags.predict) {
+    return genesis::RunPredictor(genesis::MemorySocket(STDIN_FILENO, absl::InfiniteDuration()));
+  }
   if (attach) return genesis::RunAttached(flags.daemon, device);
   return genesis::RunLocal(flags.local, *place, device);
 }

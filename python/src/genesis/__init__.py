@@ -20,6 +20,7 @@ from genesis.errors import (AbortedError, AlreadyExistsError, CancelledError, Da
                             ResourceExhaustedError, UnauthenticatedError, UnavailableError)
 from genesis.events import Event
 from genesis.job import Job
+from genesis.predictions import Prediction
 from genesis.sweep import Range, Sweep
 from genesis.trajectories import Appender
 from genesis.weights import WeightsVersion
@@ -32,7 +33,7 @@ __version__ = "0.1.0"
 # Without `open`, because `from genesis import *` would replace Python's own.
 __all__ = ["AbortedError", "AlreadyExistsError", "Appender", "AsyncClient", "AsyncJob", "CancelledError", "Checkpoint", "Chunks", "Client", "Column",
            "DataLossError", "Event", "ExportError", "FailedPreconditionError", "GenesisError", "InvalidArgumentError", "Job",
-           "JobFailedError", "NotFoundError", "OutOfRangeError", "PermissionDeniedError", "Range", "ResourceExhaustedError", "Sweep",
+           "JobFailedError", "NotFoundError", "OutOfRangeError", "PermissionDeniedError", "Prediction", "Range", "ResourceExhaustedError", "Sweep",
            "UnauthenticatedError", "UnavailableError", "WeightsVersion", "WorldModel", "export", "from_images", "from_parquet", "from_text", "from_tokens", "load_checkpoint"]
 
 

@@ -8,6 +8,7 @@ from genesis.checkpoints import Checkpoint
 from genesis.connection import Connection
 from genesis.errors import FailedPreconditionError, JobFailedError, NotFoundError
 from genesis.events import Event, events_of, is_final, state_name
+from genesis.predictions import Prediction, predict
 from genesis.requests import shown
 from genesis.training.v1 import job_pb2
 from genesis.transfer import download_artifact
@@ -115,6 +116,28 @@ class Job:
             UnavailableError: the daemon was unavailable for longer than the timeout.
         """
         return Weights(self._connection, self.id, interval=interval, format=format, average=average, since=since, timeout=timeout)
+
+    def predict(self, inputs: Mapping[str, Any], *, checkpoint: Union[str, Checkpoint] = "", timeout: Optional[float] = None) -> Prediction:
+        """Returns what the model predicts, computed by a process of the daemon beside training.
+
+        >>> job.predict({"observation": observations, "action": actions})["next_observation"]
+
+        Args:
+            inputs: arrays, tensors or lists by name, each [batch, ...]; a batch of 1 is repeated. A world model takes observation [N, O] and
+                action [N, A], or action [N, K, A] to be rolled forward K steps, and returns next_observation, reward and done, a
+                probability. A transformer takes tokens [N, T] and returns the logits [N, V] of the next. An exported module takes and
+                returns what its ``predict`` does.
+            checkpoint: a checkpoint of the job. Default: the newest weights of the job.
+            timeout: most seconds to wait. Default: the client's.
+
+        Raises:
+            InvalidArgumentError: inputs that the model does not take, or outputs of more than 4 MiB.
+            FailedPreconditionError: the model makes no predictions, or the job has no weights yet.
+            ResourceExhaustedError: too many calls wait, or too many other jobs predict.
+            NotFoundError: the job has no such checkpoint.
+        """
+        checkpoint_id = checkpoint.id if isinstance(checkpoint, Checkpoint) else checkpoint
+        return predict(self._connection, self.id, inputs, checkpoint_id, timeout)
 
     def watch(self, *, progress: Optional[bool] = None, chart: bool = False, timeout: float = 600.0) -> "Job":
         """Waits until the job ends. Shows a progress bar if tqdm is installed, otherwise a line for each tenth of the steps.

@@ -52,6 +52,17 @@ Heads Detached(const Heads& heads) {
   return {heads.change.detach(), heads.reward.detach(), heads.done.detach()};
 }
 
+std::shared_ptr<WorldModelModule> MakeModule(const training::v1::WorldModelSpec& spec,
+                                             int64_t observation, int64_t action) {
+  return std::make_shared<WorldModelModule>(
+      WorldModelSizes{.observation = observation,
+                      .action = action,
+                      .hidden = spec.hidden_size(),
+                      .latent = spec.latent_size(),
+                      .gru = spec.dynamics() == training::v1::WORLD_MODEL_DYNAMICS_GRU},
+      spec.ensemble_size());
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Model>> LatentWorldModel::Build(const training::v1::JobSpec& spec,
@@ -81,13 +92,7 @@ absl::StatusOr<std::unique_ptr<Model>> LatentWorldModel::Build(const training::v
   }
 
   torch::manual_seed(spec.training().seed());
-  auto module = std::make_shared<WorldModelModule>(
-      WorldModelSizes{.observation = *observation,
-                      .action = *action,
-                      .hidden = model.hidden_size(),
-                      .latent = model.latent_size(),
-                      .gru = model.dynamics() == training::v1::WORLD_MODEL_DYNAMICS_GRU},
-      model.ensemble_size());
+  const std::shared_ptr<WorldModelModule> module = MakeModule(model, *observation, *action);
   struct Kind {
     const char* name;
     int64_t columns;
@@ -103,8 +108,35 @@ absl::StatusOr<std::unique_ptr<Model>> LatentWorldModel::Build(const training::v
   }
   const auto next = fields.Statistics("next_observation", *observation);
   if (!next.ok()) return next.status();
-  return std::unique_ptr<Model>(
-      new LatentWorldModel(std::move(module), torch::tensor(next->mean), steps));
+  return std::unique_ptr<Model>(new LatentWorldModel(module, torch::tensor(next->mean), steps));
+}
+
+absl::StatusOr<std::unique_ptr<LatentWorldModel>> LatentWorldModel::BuildFor(
+    const training::v1::WorldModelSpec& spec, const NamedTensors& weights) {
+  const auto columns = [&weights](const std::string& name) -> int64_t {
+    for (const auto& [known, tensor] : weights) {
+      if (known == name && tensor.dim() == 1) return tensor.size(0);
+    }
+    return 0;
+  };
+  const int64_t observation = columns("observation_mean");
+  const int64_t action = columns("action_mean");
+  if (observation < 1 || action < 1) {
+    return absl::InvalidArgumentError(
+        "the weights lack observation_mean [O] or action_mean [A]; accepted: those of a job with "
+        "model.world_model");
+  }
+  const std::shared_ptr<WorldModelModule> module = MakeModule(spec, observation, action);
+  const auto add = [&module](const char* name, int64_t size) {
+    const std::vector<float> none(static_cast<size_t>(size), 1);
+    return module->AddStatistics(name, none, none);
+  };
+  module->observation = add("observation", observation);
+  module->action = add("action", action);
+  module->change = add("change", observation);
+  module->reward = add("reward", 1);
+  return std::unique_ptr<LatentWorldModel>(
+      new LatentWorldModel(module, torch::zeros(observation), spec.rollout_steps()));
 }
 
 LatentWorldModel::LatentWorldModel(std::shared_ptr<WorldModelModule> module,

@@ -32,6 +32,11 @@ class LatentWorldModel : public ModuleModel {
   static absl::StatusOr<std::unique_ptr<Model>> Build(const training::v1::JobSpec& spec,
                                                       const Dataset& dataset);
 
+  // Builds the model without data, for predictions, with the sizes of the statistics in `weights`,
+  // which are not loaded. INVALID_ARGUMENT if they are not weights of a world model.
+  static absl::StatusOr<std::unique_ptr<LatentWorldModel>> BuildFor(
+      const training::v1::WorldModelSpec& spec, const NamedTensors& weights);
+
   // Predicts one step from observation [B, O] and action [B, A], or H steps with [B, H, A].
   Forecast forward(const torch::Tensor& observation, const torch::Tensor& action);
 

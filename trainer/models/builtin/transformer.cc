@@ -141,6 +141,15 @@ absl::StatusOr<std::unique_ptr<Model>> Transformer::Build(const training::v1::Jo
   return std::unique_ptr<Model>(new Transformer(std::move(module), model));
 }
 
+std::unique_ptr<Transformer> Transformer::BuildFor(const TransformerSpec& spec) {
+  return std::unique_ptr<Transformer>(
+      new Transformer(std::make_shared<TransformerModule>(spec), spec));
+}
+
+torch::Tensor Transformer::NextToken(const torch::Tensor& tokens) {
+  return F::linear(module_->forward(tokens).select(1, -1), module_->output_weight());
+}
+
 Transformer::Transformer(std::shared_ptr<TransformerModule> module, const TransformerSpec& spec)
     : ModuleModel(module), module_(std::move(module)), spec_(spec) {}
 

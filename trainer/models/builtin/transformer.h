@@ -27,6 +27,12 @@ class Transformer : public ModuleModel {
   static absl::StatusOr<std::unique_ptr<Model>> Build(const training::v1::JobSpec& spec,
                                                       const Dataset& dataset);
 
+  // Builds the model without data, for predictions. Its weights are not initialized.
+  static std::unique_ptr<Transformer> BuildFor(const training::v1::TransformerSpec& spec);
+
+  // Returns the logits [N, V] of the token after the last one of `tokens` [N, T].
+  torch::Tensor NextToken(const torch::Tensor& tokens);
+
   std::vector<std::pair<std::string, std::string>> tied() const override;
   // Returns the mean cross-entropy of the next tokens.
   torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) override;

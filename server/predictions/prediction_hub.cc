@@ -1,0 +1,148 @@
+#include "server/predictions/prediction_hub.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/text/enum_names.h"
+#include "base/text/field_error.h"
+#include "config/job/job_paths.h"
+#include "server/ledger/job_state.h"
+
+namespace genesis {
+namespace {
+
+using training::v1::Checkpoint;
+using training::v1::Job;
+
+// Least time between two versions that a predictor loads. Seconds.
+constexpr double kVersionInterval = 0.2;
+// How long a predictor that failed is not started again.
+constexpr absl::Duration kRetryInterval = absl::Seconds(5);
+
+Predictor::Options OptionsFor(const Job& job, const Checkpoint* checkpoint,
+                              const PredictionHub::Options& options) {
+  Predictor::Options predictor;
+  predictor.program = options.program;
+  predictor.log_path = absl::StrCat(options.log_dir, "/predictor.log");
+  predictor.job_id = job.id();
+  *predictor.first.mutable_spec() = job.spec();
+  for (const JobPath& named : PathsOf(job.spec())) {
+    SetPath(*predictor.first.mutable_spec(), named.field,
+            absl::StrCat(options.datasets_root, "/", named.path));
+  }
+  const Checkpoint& newest = checkpoint == nullptr ? job.latest_checkpoint() : *checkpoint;
+  predictor.first.set_checkpoint_path(newest.path());
+  predictor.first.set_checkpoint_step(newest.step());
+  predictor.expects_version = checkpoint == nullptr && IsOnWorker(job.state());
+  return predictor;
+}
+
+}  // namespace
+
+void PredictionHub::Predict(const Job& job, const Checkpoint* checkpoint, PredictCall call) {
+  if (options_.max_processes == 0) {
+    return call.callback(absl::FailedPreconditionError(
+        "predictions are off, because workers.predictors is 0; accepted: 1 or more"));
+  }
+  // A job that was deleted may have the ID of a later one.
+  const std::string key =
+      absl::StrCat(job.id(), " ", job.create_time().seconds(), ".", job.create_time().nanos(), " ",
+                   checkpoint == nullptr ? "" : checkpoint->id());
+  std::vector<Started> ended;
+  absl::StatusOr<std::shared_ptr<Predictor>> predictor;
+  {
+    absl::MutexLock lock(&mutex_);
+    predictor = FindOrStart(key, job, checkpoint, ended);
+  }
+  Release(std::move(ended));
+  if (!predictor.ok()) return call.callback(predictor.status());
+  if ((*predictor)->Add(call)) return;
+  call.callback(absl::UnavailableError("the process that predicts has just ended; retry"));
+}
+
+absl::StatusOr<std::shared_ptr<Predictor>> PredictionHub::FindOrStart(const std::string& key,
+                                                                      const Job& job,
+                                                                      const Checkpoint* checkpoint,
+                                                                      std::vector<Started>& ended) {
+  if (stopped_) return absl::UnavailableError("the daemon is ending; retry");
+  if (const auto found = started_.find(key); found != started_.end()) {
+    const std::optional<Predictor::End> end = found->second.predictor->end();
+    if (!end.has_value()) return found->second.predictor;
+    if (!end->status.ok() && absl::Now() - end->time < kRetryInterval) return end->status;
+    ended.push_back(std::move(found->second));
+    started_.erase(found);
+  }
+  Predictor::Options options = OptionsFor(job, checkpoint, options_);
+  if (!options.expects_version && options.first.checkpoint_path().empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", QuoteValue(job.id()), " is ", ShortEnumName(job.state()),
+                     " and has no checkpoint; retry when it trains"));
+  }
+  if (absl::Status room = MakeRoom(ended); !room.ok()) return room;
+  Started started;
+  started.predictor = std::make_shared<Predictor>(std::move(options));
+  if (checkpoint == nullptr) {
+    started.watched = job.id();
+    // On one thread, so that it comes before the end of the same watch.
+    post_([weights = weights_, id = job.id(), predictor = started.predictor] {
+      weights->Add(id, WeightsKind(), kVersionInterval, predictor);
+      weights->Request(id);
+    });
+  }
+  return started_.emplace(key, std::move(started)).first->second.predictor;
+}
+
+absl::Status PredictionHub::MakeRoom(std::vector<Started>& ended) {
+  if (started_.size() < static_cast<size_t>(options_.max_processes)) return absl::OkStatus();
+  const auto oldest =
+      std::min_element(started_.begin(), started_.end(), [](const auto& a, const auto& b) {
+        return a.second.predictor->last_use() < b.second.predictor->last_use();
+      });
+  if (oldest->second.predictor->last_use() == absl::InfiniteFuture()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(started_.size(), " jobs or checkpoints predict now; accepted: at most ",
+                     options_.max_processes, " (workers.predictors); retry later"));
+  }
+  ended.push_back(std::move(oldest->second));
+  started_.erase(oldest);
+  return absl::OkStatus();
+}
+
+void PredictionHub::Release(std::vector<Started> ended) {
+  for (Started& each : ended) {
+    if (each.watched.empty()) continue;
+    post_([weights = weights_, id = each.watched, predictor = each.predictor] {
+      weights->Remove(id, predictor.get());
+      weights->Request(id);
+    });
+  }
+}
+
+void PredictionHub::Tend() {
+  std::vector<Started> ended;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (auto it = started_.begin(); it != started_.end();) {
+      const std::optional<Predictor::End> end = it->second.predictor->end();
+      const bool over =
+          end.has_value() && (end->status.ok() || absl::Now() - end->time >= kRetryInterval);
+      if (over) ended.push_back(std::move(it->second));
+      it = over ? started_.erase(it) : std::next(it);
+    }
+  }
+  Release(std::move(ended));
+}
+
+void PredictionHub::Stop() {
+  std::vector<Started> ended;
+  {
+    absl::MutexLock lock(&mutex_);
+    stopped_ = true;
+    for (auto& [key, started] : started_) ended.push_back(std::move(started));
+    started_.clear();
+  }
+  Release(std::move(ended));
+}
+
+}  // namespace genesis

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/files/memory_socket.h"
+#include "genesis/training/v1/worker_service.pb.h"
+#include "server/auth/caller.h"
+#include "server/base/callback.h"
+#include "server/weights/weights_hub.h"
+#include "server/workers/worker_process.h"
+
+namespace genesis {
+
+// A call of Predict that waits for its response.
+struct PredictCall {
+  Caller caller;
+  training::v1::PredictRequest request;
+  Callback<training::v1::PredictResponse> callback;
+};
+
+// A process that predicts with the weights of one job, and the calls that wait for it. Calls that
+// arrive while it computes are sent together next, so that a call waits for none that comes later.
+// Newer weights are loaded between two requests. The process ends after kMaxIdle without a call.
+//
+// Owner: PredictionHub. Threads: any may call; one of its own talks to the process. Failure: if
+// the process cannot start, load the first weights or respond in time, it ends and its calls get
+// the reason.
+class Predictor final : public WeightsWatcher {
+ public:
+  struct Options {
+    std::string program;   // genesis-worker.
+    std::string log_path;  // Takes the output of the process.
+    std::string job_id;    // For messages.
+    // Specification and latest checkpoint of the job, as far as it has one.
+    training::v1::LoadWeights first;
+    // Whether a version from the job's worker is expected, for which the first call waits.
+    bool expects_version = false;
+  };
+
+  static constexpr absl::Duration kMaxIdle = absl::Minutes(5);
+  static constexpr size_t kMaxWaitingCalls = 1024;
+  static constexpr size_t kMaxWaitingBytes = size_t{64} << 20;
+
+  explicit Predictor(Options options);
+  // Ends the process. Calls that wait get UNAVAILABLE.
+  ~Predictor() override;
+  Predictor(const Predictor&) = delete;
+  Predictor& operator=(const Predictor&) = delete;
+
+  // Takes a call unless the process has ended. A call too many gets RESOURCE_EXHAUSTED at once.
+  bool Add(PredictCall& call);
+  void OnWeights(std::shared_ptr<const HeldWeights> weights) override;
+
+  // The end of the process; nullopt before it.
+  struct End {
+    absl::Status status;  // OK if it was idle.
+    absl::Time time;
+  };
+  std::optional<End> end() const;
+  // Returns when it had its last call; InfiniteFuture while one waits.
+  absl::Time last_use() const;
+
+ private:
+  // The next request.
+  struct Work {
+    std::shared_ptr<const HeldWeights> weights;  // Null for none.
+    std::vector<PredictCall> calls;
+  };
+
+  void Run();
+  absl::Status Serve();
+  absl::Status StartProcess();
+  absl::Status LoadFirst();
+  // Waits for work. Empty work means that the process shall end.
+  Work Next();
+  bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stopping_ || newest_ != nullptr || !waiting_.empty();
+  }
+  bool HasFirst() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stopping_ || newest_ != nullptr;
+  }
+  // Returns the process's own error; a broken connection sets `broken`.
+  absl::Status Load(const training::v1::LoadWeights& load, int descriptor, absl::Status& broken);
+  absl::Status Compute(const std::vector<PredictCall>& calls);
+  absl::StatusOr<training::v1::PredictorResponse> Receive();
+
+  const Options options_;
+  std::optional<WorkerProcess> process_;  // The thread's.
+  std::optional<MemorySocket> socket_;    // The thread's.
+  mutable absl::Mutex mutex_;
+  std::deque<PredictCall> waiting_ ABSL_GUARDED_BY(mutex_);
+  size_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool computing_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Time last_use_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const HeldWeights> newest_ ABSL_GUARDED_BY(mutex_);  // Not loaded yet.
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  int pidfd_ ABSL_GUARDED_BY(mutex_) = -1;  // The process while it runs.
+  std::optional<End> end_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace genesis

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "base/files/memory_socket.h"
+
+namespace genesis {
+
+// Computes what PredictorRequests ask for until the other side closes the socket. Returns the exit
+// code of the process.
+//
+// Calls of one request whose inputs have the same names and shapes are computed together, in chunks
+// of at most kMaxRows rows, which bounds the memory. Each gets its part of the outputs.
+int RunPredictor(MemorySocket socket);
+
+}  // namespace genesis
