@@ -1,20 +1,14 @@
 #include "trainer/models/exported/exported_model.h"
 
-#include <c10/util/Logging.h>
-#include <torch/nativert/ModelRunnerHandle.h>
-#include <torch/version.h>
-
 #include <algorithm>
 #include <array>
 #include <numeric>
 #include <set>
 #include <stdexcept>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/text/enum_names.h"
-#include "base/text/field_error.h"
 #include "base/text/text.h"
 #include "config/precision/mode.h"
 #include "config/precision/precision.h"
@@ -125,40 +119,6 @@ absl::Status CheckFields(const JobSpec& spec, const Dataset& dataset, const Expo
   return absl::OkStatus();
 }
 
-bool SharesMemory(const torch::Tensor& tensor, const std::vector<torch::Tensor>& others) {
-  return std::any_of(others.begin(), others.end(), [&](const torch::Tensor& other) {
-    return other.storage().data() == tensor.storage().data();
-  });
-}
-
-// Returns a writable tensor of the same memory: nativert runs in inference mode, whose tensors are
-// read-only.
-torch::Tensor AsNormalTensor(const torch::Tensor& tensor) {
-  return torch::empty({0}, tensor.options())
-      .set_(tensor.storage(), tensor.storage_offset(), tensor.sizes(), tensor.strides());
-}
-
-// Returns the cure of an error in a graph that another torch exported, because the graph may need
-// what this LibTorch lacks. Empty if this torch exported it.
-std::string CureOfAnotherTorch(const ExportedFile& file) {
-  if (file.torch == TORCH_VERSION) return "";
-  return absl::StrCat("torch ", QuoteValue(file.torch), " exported it and this worker runs ",
-                      TORCH_VERSION, "; export the module again with torch==", TORCH_VERSION);
-}
-
-// Suppresses LibTorch's warnings: for each graph, nativert logs the operators for which it has no
-// own kernels, although it can run them.
-class QuietLog {
- public:
-  QuietLog() : level_(FLAGS_caffe2_log_level) { FLAGS_caffe2_log_level = c10::GLOG_ERROR; }
-  ~QuietLog() { FLAGS_caffe2_log_level = level_; }
-  QuietLog(const QuietLog&) = delete;
-  QuietLog& operator=(const QuietLog&) = delete;
-
- private:
-  const int level_;
-};
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Model>> ExportedModel::Build(const JobSpec& spec,
@@ -244,20 +204,10 @@ absl::Status ExportedModel::UseGraphs(const RewrittenGraphs::Rewrite& rewrite) {
 absl::Status ExportedModel::Load(const std::string& graph) {
   auto& runner = runners_[graph];
   if (runner != nullptr) return absl::OkStatus();
-  try {
-    const QuietLog quiet;
-    runner = std::make_unique<torch::nativert::ModelRunnerHandle>(
-        rewritten_ ? rewritten_->path() : file_.path, graph);
-  } catch (const std::exception& error) {
-    const std::string cure = CureOfAnotherTorch(file_);
-    // Bound the error, which may repeat names of arbitrary length from the file.
-    return absl::InvalidArgumentError(absl::StrCat(
-        "model.exported.path is ", file_.path, ", whose graph ", graph, " LibTorch cannot load: ",
-        cure.empty() ? "the file was changed after genesis.export wrote it, or damaged; export the "
-                       "module again"
-                     : cure,
-        " (LibTorch says: ", OneLine(TorchText(error), kMaxNameBytes), ")"));
-  }
+  absl::StatusOr<std::unique_ptr<GraphRunner>> loaded =
+      GraphRunner::Load(file_, graph, rewritten_ ? rewritten_->path() : file_.path);
+  if (!loaded.ok()) return loaded.status();
+  runner = *std::move(loaded);
   return absl::OkStatus();
 }
 
@@ -274,9 +224,7 @@ void ExportedModel::Explain(const std::string& graph, const Batch& batch,
                             const std::exception& error) {
   const bool said = dynamic_cast<const std::invalid_argument*>(&error) != nullptr;
   if (said || IsOutOfMemory(error) || IsDeviceFault(error)) throw;
-  // nativert prints the operator and its arguments before the error, so take the last paragraph.
-  const std::string text = TorchText(error);
-  const std::string words(absl::StripAsciiWhitespace(text.substr(text.rfind("\n\n") + 1)));
+  const std::string words = GraphErrorText(error);
   const auto fails = [this](const Batch& part) {
     try {
       RunGraph(kEvaluationGraph, file_.batch_size ? Repeated(part, *file_.batch_size) : part, one_);
@@ -307,36 +255,23 @@ torch::Tensor ExportedModel::WeightsOf(const Batch& batch, int64_t examples) con
 
 std::vector<torch::Tensor> ExportedModel::RunGraph(const std::string& graph, const Batch& batch,
                                                    const torch::Tensor& scale) {
-  std::vector<torch::IValue> inputs = {scale};
-  for (const Field& field : file_.fields) inputs.emplace_back(batch.at(field.name));
-  if (file_.by_example) inputs.emplace_back(WeightsOf(batch, inputs[1].toTensor().size(0)));
-  std::vector<torch::Tensor> given;
+  std::vector<torch::Tensor> inputs = {scale};
+  for (const Field& field : file_.fields) inputs.push_back(batch.at(field.name));
+  if (file_.by_example) inputs.push_back(WeightsOf(batch, inputs[1].size(0)));
   const torch::ScalarType weights = FormatOfGraph(graph).weights;
   for (const ExportedFile::NamedTensor& entry : file_.tensors) {
     if (entry.role == ExportedFile::Role::kConstant) continue;
     // A graph computes its own gradients without autograd. Only trials and diagnoses run a graph in
     // a format other than the parameters' format.
     const torch::Tensor tensor = entry.tensor.detach();
-    given.push_back(entry.role == ExportedFile::Role::kTrained ? tensor.to(weights) : tensor);
+    inputs.push_back(entry.role == ExportedFile::Role::kTrained ? tensor.to(weights) : tensor);
   }
   const auto constants = file_.constants.find(graph);
   if (constants != file_.constants.end()) {
-    for (const std::string& name : constants->second) given.push_back(by_name_.at(name));
+    for (const std::string& name : constants->second) inputs.push_back(by_name_.at(name));
   }
-  inputs.insert(inputs.end(), given.begin(), given.end());
-  const torch::NoGradGuard no_grad;
-  std::vector<torch::Tensor> outputs;
-  for (torch::IValue& output : runners_.at(graph)->runWithFlatInputsAndOutputs(std::move(inputs))) {
-    if (!output.isTensor()) {
-      throw std::invalid_argument(absl::StrCat("model.exported: the graph ", graph, " of ",
-                                               file_.path,
-                                               " returns a value that is not a tensor"));
-    }
-    torch::Tensor tensor = std::move(output).toTensor();
-    // Gradients are accumulated in place and must not alias an input of the next step.
-    outputs.push_back(SharesMemory(tensor, given) ? tensor.clone() : AsNormalTensor(tensor));
-  }
-  return outputs;
+  // Gradients are accumulated in place and must not alias an input of the next step.
+  return runners_.at(graph)->Run(inputs);
 }
 
 std::string ExportedModel::GraphOf(std::optional<torch::ScalarType> autocast) const {

@@ -12,11 +12,8 @@
 
 #include "trainer/models/base/model.h"
 #include "trainer/models/exported/exported_file.h"
+#include "trainer/models/exported/graph_runner.h"
 #include "trainer/models/exported/rewritten_graphs.h"
-
-namespace torch::nativert {
-class ModelRunnerHandle;
-}
 
 namespace genesis {
 
@@ -91,7 +88,7 @@ class ExportedModel : public Model {
   const std::string data_path_;  // For messages.
   const bool prioritized_;
   std::optional<RewrittenGraphs> rewritten_;  // Set if the graphs run other than in the file.
-  std::map<std::string, std::unique_ptr<torch::nativert::ModelRunnerHandle>> runners_;
+  std::map<std::string, std::unique_ptr<GraphRunner>> runners_;
   NamedTensors parameters_;
   NamedTensors buffers_;
   NamedTensors passing_;
