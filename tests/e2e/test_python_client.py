@@ -18,6 +18,7 @@ import threading
 import typing
 import unittest
 import warnings
+import zipfile
 from unittest import mock
 
 import numpy
@@ -32,6 +33,7 @@ import harness
 import secure
 from genesis import connection, readings, transfer
 from genesis.crc32c import crc32c
+from genesis.exported_manifest import MANIFEST
 from genesis.optimizers import matches, patterns
 
 ALLOWED = {"ENABLE_FP16_TRAINING": "true"}
@@ -404,7 +406,8 @@ print(genesis.Client(sys.argv[1]).train(sys.argv[2], sys.argv[3], batch_size=4, 
                 "training": {"max_steps": 4}}
         self.assertEqual(self.client.submit(spec).watch().progress.samples, 4 * 14)
         for options, message in (({"batch_size": 7}, "batch_size is 7; accepted: 14, the size of the batches that"),
-                                 ({"dynamic_batch": False}, "which has been exported; give dynamic_batch to genesis.export")):
+                                 ({"dynamic_batch": False}, "which has been exported; give dynamic_batch to genesis.export"),
+                                 ({"predict": print}, "which has been exported; give predict to genesis.export")):
             with self.subTest(message), self.assertRaisesRegex(genesis.InvalidArgumentError, message):
                 self.client.train(path, data, epochs=1, **options)
 
@@ -449,13 +452,15 @@ print(genesis.Client(sys.argv[1]).train(sys.argv[2], sys.argv[3], batch_size=4, 
     def test_a_loss_of_ones_own_in_reduced_precision_with_more_of_the_job_file(self):
         job = self.client.train(
             net(), {"point": classes(64)["x"]}, loss=lambda module, batch: module(batch["point"]).square().mean(), max_steps=12,
-            precision="mixed_bf16", job_id="mine",
+            precision="mixed_bf16", job_id="mine", predict=lambda module, batch: {"y": module(batch["point"])},
             spec={"optimizer": {"kind": "SGD", "momentum": 0.5}, "scheduling": {"labels": {"who": "me"}}})
         job.watch()
         self.assertEqual(job.id, "mine")
         self.assertEqual(dict(job.message.labels), {"who": "me"})
         self.assertEqual(job.message.spec.optimizer.momentum, 0.5)
         self.assertEqual(job.progress.reduced_precision_steps, 12)
+        with zipfile.ZipFile(next(pathlib.Path(self.data_dir).rglob("*.pt2"))) as exported:
+            self.assertEqual(json.loads(exported.read(MANIFEST))["prediction"], {"inputs": ["point"], "outputs": ["y"]})
 
     def test_what_cannot_be_meant_is_one_message(self):
         x = numpy.zeros((8, 5), "float32")

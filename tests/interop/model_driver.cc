@@ -8,9 +8,18 @@
 //   pure_bf16/      loss and gradients with parameters converted to BF16
 //   metrics/        the results of Evaluate
 //   tied.txt        pairs of names
+// Usage: model_driver --predict FILE FOLDER, for test_prediction_graphs.py. FILE is an exported
+// module. For each folder 0, 1, ... of FOLDER, in order, it reads
+//   weights/        the state_dict to load before; optional
+//   inputs/         the inputs
+// and writes
+//   outputs/        the predictions, or
+//   error.txt       the status of the call that failed
 // Each name that ends in / is a folder with index.txt, one "number type name size..." per line, and
-// raw little-endian elements in <number>.bin. Exits 1 with a message if the model cannot be built.
+// raw little-endian elements in <number>.bin. Exits 1 with a message if the model cannot be built
+// or the file not be opened.
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -18,7 +27,9 @@
 #include "config/job/job_spec.h"
 #include "google/protobuf/util/json_util.h"
 #include "tests/trainer/memory_dataset.h"
+#include "trainer/checkpoint/element_scalar.h"
 #include "trainer/models/build_model.h"
+#include "trainer/models/exported/prediction_graph.h"
 
 namespace genesis {
 namespace {
@@ -32,6 +43,13 @@ std::string ReadFile(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+torch::ScalarType TypeNamed(const std::string& name) {
+  for (const auto& [element, scalar] : kElementScalars) {
+    if (ElementTypeName(element) == name) return scalar;
+  }
+  throw std::runtime_error("no type " + name);
+}
+
 NamedTensors ReadTensors(const std::string& folder) {
   NamedTensors tensors;
   std::istringstream index(ReadFile(folder + "/index.txt"));
@@ -43,8 +61,7 @@ NamedTensors ReadTensors(const std::string& folder) {
     words >> number >> type >> name;
     std::vector<int64_t> sizes;
     for (int64_t size = 0; words >> size;) sizes.push_back(size);
-    const torch::Tensor tensor =
-        torch::empty(sizes, type == "int64" ? torch::kLong : torch::kFloat);
+    const torch::Tensor tensor = torch::empty(sizes, TypeNamed(type));
     const std::string bytes = ReadFile(folder + "/" + number + ".bin");
     if (bytes.size() != tensor.nbytes()) throw std::runtime_error("wrong size of " + name);
     std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
@@ -56,14 +73,21 @@ NamedTensors ReadTensors(const std::string& folder) {
 void WriteTensors(const std::string& folder, const NamedTensors& tensors) {
   std::ofstream index(folder + "/index.txt");
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const torch::Tensor tensor = tensors[i].second.detach().to(torch::kDouble).contiguous();
-    index << i << " float64 " << tensors[i].first;
+    const torch::Tensor tensor = tensors[i].second.detach().contiguous();
+    index << i << " " << ElementTypeName(*ToElementType(tensor.scalar_type())) << " "
+          << tensors[i].first;
     for (const int64_t size : tensor.sizes()) index << " " << size;
     index << "\n";
     std::ofstream file(folder + "/" + std::to_string(i) + ".bin", std::ios::binary);
     file.write(static_cast<const char*>(tensor.const_data_ptr()),
                static_cast<std::streamsize>(tensor.nbytes()));
   }
+}
+
+// Writes the tensors as float64.
+void WriteDoubles(const std::string& folder, NamedTensors tensors) {
+  for (auto& [name, tensor] : tensors) tensor = tensor.detach().to(torch::kDouble);
+  WriteTensors(folder, tensors);
 }
 
 NamedTensors LossAndGradients(Model& model, Batch batch,
@@ -78,6 +102,35 @@ NamedTensors LossAndGradients(Model& model, Batch batch,
     result.emplace_back(name, parameter.grad());
   }
   return result;
+}
+
+absl::Status PredictCase(PredictionGraph& graph, const std::string& folder) {
+  if (std::filesystem::exists(folder + "/weights")) {
+    if (absl::Status status = graph.Load(ReadTensors(folder + "/weights")); !status.ok()) {
+      return status;
+    }
+  }
+  const NamedTensors inputs = ReadTensors(folder + "/inputs");
+  const absl::StatusOr<NamedTensors> outputs = graph.Run({inputs.begin(), inputs.end()});
+  if (!outputs.ok()) return outputs.status();
+  std::filesystem::create_directory(folder + "/outputs");
+  WriteTensors(folder + "/outputs", *outputs);
+  return absl::OkStatus();
+}
+
+int Predict(const std::string& file, const std::string& folder) {
+  const auto graph = PredictionGraph::Open(file);
+  if (!graph.ok()) {
+    std::cerr << graph.status() << "\n";
+    return 1;
+  }
+  for (int i = 0; std::filesystem::exists(folder + "/" + std::to_string(i)); ++i) {
+    const std::string each = folder + "/" + std::to_string(i);
+    if (absl::Status status = PredictCase(**graph, each); !status.ok()) {
+      std::ofstream(each + "/error.txt") << status;
+    }
+  }
+  return 0;
 }
 
 int Run(const std::string& folder) {
@@ -96,7 +149,7 @@ int Run(const std::string& folder) {
 
   NamedTensors all = model.parameters();
   for (const auto& buffer : model.buffers()) all.push_back(buffer);
-  WriteTensors(folder + "/initial", all);
+  WriteDoubles(folder + "/initial", all);
   std::ofstream tied(folder + "/tied.txt");
   for (const auto& [name, same] : model.tied()) tied << name << " " << same << "\n";
   if (std::ifstream(folder + "/weights/index.txt")) {
@@ -113,14 +166,14 @@ int Run(const std::string& folder) {
   for (const MetricSum& metric : model.Evaluate(batch)) {
     metrics.emplace_back(metric.name, metric.sum);
   }
-  WriteTensors(folder + "/metrics", metrics);
-  WriteTensors(folder + "/fp32", LossAndGradients(model, batch, std::nullopt));
-  WriteTensors(folder + "/bf16", LossAndGradients(model, batch, torch::kBFloat16));
+  WriteDoubles(folder + "/metrics", metrics);
+  WriteDoubles(folder + "/fp32", LossAndGradients(model, batch, std::nullopt));
+  WriteDoubles(folder + "/bf16", LossAndGradients(model, batch, torch::kBFloat16));
   for (const auto& [name, parameter] : model.parameters()) {
     parameter.mutable_grad().reset();
     parameter.set_data(parameter.detach().to(torch::kBFloat16));
   }
-  WriteTensors(folder + "/pure_bf16", LossAndGradients(model, batch, std::nullopt));
+  WriteDoubles(folder + "/pure_bf16", LossAndGradients(model, batch, std::nullopt));
   return 0;
 }
 
@@ -128,12 +181,14 @@ int Run(const std::string& folder) {
 }  // namespace genesis
 
 int main(int count, char** arguments) {
-  if (count != 2) {
-    std::fprintf(stderr, "usage: model_driver FOLDER\n");
+  const bool predicts = count == 4 && std::string(arguments[1]) == "--predict";
+  if (count != 2 && !predicts) {
+    std::fprintf(stderr, "usage: model_driver FOLDER, or model_driver --predict FILE FOLDER\n");
     return 2;
   }
   try {
     at::set_num_threads(1);
+    if (predicts) return genesis::Predict(arguments[2], arguments[3]);
     return genesis::Run(arguments[1]);
   } catch (const std::exception& error) {
     std::cerr << error.what() << "\n";

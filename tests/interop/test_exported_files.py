@@ -98,6 +98,50 @@ class ExportedFiles(ExportedJobs):
                 change()
                 self.assertIn(message, self.refused(job))
 
+    def test_predictions_that_do_not_fit_the_file_are_refused(self):
+        manifest, graph = "module/extra/genesis.json", "module/models/prediction.json"
+        job, module = self.job(Normed)
+        genesis.export(module, self.batch("x"), self.path / "net.pt2", loss=loss_of, precisions=["FP32"],
+                       predict=lambda module, batch: {"logits": module(batch["x"]), "sum": module(batch["x"]).sum(1)})
+        whole = (self.path / "net.pt2").read_bytes()
+
+        def given(**prediction):
+            def change(records):
+                values = json.loads(records[manifest])
+                values["prediction"].update(prediction)
+                records[manifest] = json.dumps(values).encode()
+            return change
+
+        def taken_out(records):
+            values = json.loads(records[manifest])
+            del values["prediction"]
+            records[manifest] = json.dumps(values).encode()
+
+        def with_operator(records):
+            records[graph] = records[graph].replace(b"torch.ops.aten.addmm.default", b"torch.ops.aten.from_file.default")
+
+        cases = [(lambda records: records.pop(graph), f'has no record "{graph}"'),
+                 (taken_out, "that is none of a module's"),
+                 (with_operator, 'whose graph prediction has the operator "torch.ops.aten.from_file.default"'),
+                 (given(inputs=["y"]), 'names "y" among its inputs of predictions'),
+                 (given(inputs=["x", "x"]), 'names "x" among its inputs of predictions'),
+                 (given(inputs=[]), "predicts 2 tensors from 0 fields"),
+                 (given(outputs=[]), "predicts 0 tensors from 1 fields"),
+                 (given(outputs=[f"y{number}" for number in range(65)]), "predicts 65 tensors from 1 fields"),
+                 (given(outputs=["logits", "logits"]), 'names "logits" among its predictions'),
+                 (given(outputs=["logits", "a b"]), 'names "a b" among its predictions'),
+                 (given(outputs=["logits", "y" * 65]), 'among its predictions'),
+                 (given(outputs=["logits", ""]), 'names "" among its predictions'),
+                 (given(outputs=["logits"]), "has a graph prediction of 10 inputs and 2 outputs, where its manifest has 10 and 1"),
+                 (given(inputs=["x", "label"]), "has a graph prediction of 10 inputs and 2 outputs, where its manifest has 11 and 2"),
+                 (given(types=[]), "an unknown key of the prediction"),
+                 (given(inputs="x"), "has a manifest that cannot be read")]
+        for change, message in cases:
+            (self.path / "net.pt2").write_bytes(whole)
+            self.rewrite(change)
+            with self.subTest(message):
+                self.assertIn(message, self.refused(job))
+
     @tiers.nightly
     def test_a_graph_without_one_of_its_parts_is_refused(self):
         record = "module/models/FP32.json"

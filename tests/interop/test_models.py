@@ -9,13 +9,13 @@ import subprocess
 import tempfile
 import unittest
 
-import numpy
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 import compiled_job  # noqa: F401 - says where the twins are.
 import genesis
+import tensor_files
 from twins import radio_unet, transformer, world_model
 
 DRIVER = os.environ["GENESIS_MODEL_DRIVER"]
@@ -26,24 +26,9 @@ EXAMPLES = 16
 torch.set_num_threads(1)
 
 
-def write_tensors(folder, tensors):
-    folder.mkdir()
-    lines = []
-    for number, (name, tensor) in enumerate(tensors.items()):
-        type = "int64" if tensor.dtype == torch.int64 else "float32"
-        (folder / f"{number}.bin").write_bytes(
-            tensor.detach().contiguous().numpy().astype(type).tobytes())
-        lines.append(" ".join(map(str, [number, type, name, *tensor.shape])))
-    (folder / "index.txt").write_text("\n".join(lines) + "\n")
-
-
-def read_tensors(folder):
-    tensors = {}
-    for line in (folder / "index.txt").read_text().splitlines():
-        number, type, name, *sizes = line.split()
-        values = numpy.fromfile(folder / f"{number}.bin", dtype=type)
-        tensors[name] = torch.from_numpy(values).reshape([int(size) for size in sizes])
-    return tensors
+def of_models(tensors):
+    """Returns the tensors in the types that models take: int64 and float32."""
+    return {name: tensor if tensor.dtype == torch.int64 else tensor.float() for name, tensor in tensors.items()}
 
 
 class Ran:
@@ -53,20 +38,20 @@ class Ran:
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             (folder / "spec.json").write_text(json.dumps(spec))
-            write_tensors(folder / "fields", fields)
+            tensor_files.write(folder / "fields", of_models(fields))
             if weights is not None:
-                write_tensors(folder / "weights", weights)
+                tensor_files.write(folder / "weights", of_models(weights))
             for part in ("initial", "fp32", "bf16", "pure_bf16", "metrics"):
                 (folder / part).mkdir()
             done = subprocess.run([DRIVER, folder], capture_output=True, text=True)
             self.code, self.error = done.returncode, done.stderr
             if done.returncode != 0:
                 return
-            self.initial = read_tensors(folder / "initial")
-            self.fp32 = read_tensors(folder / "fp32")
-            self.bf16 = read_tensors(folder / "bf16")
-            self.pure_bf16 = read_tensors(folder / "pure_bf16")
-            self.metrics = read_tensors(folder / "metrics")
+            self.initial = tensor_files.read(folder / "initial")
+            self.fp32 = tensor_files.read(folder / "fp32")
+            self.bf16 = tensor_files.read(folder / "bf16")
+            self.pure_bf16 = tensor_files.read(folder / "pure_bf16")
+            self.metrics = tensor_files.read(folder / "metrics")
             self.tied = dict(line.split()
                              for line in (folder / "tied.txt").read_text().splitlines())
 

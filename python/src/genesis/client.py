@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 import tempfile
 import uuid
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 from genesis import readings, transfer
 from genesis.checkpoints import Checkpoint
@@ -26,7 +26,8 @@ from genesis.trajectories import Appender
 if TYPE_CHECKING:
     import torch
 
-    Loss = Union[None, str, Callable[[torch.nn.Module, Dict[str, torch.Tensor]], torch.Tensor]]
+    from genesis.exporting.losses import Loss
+    from genesis.exporting.predictions import Predict
 
 # An environment of gymnasium, single or vectorised.
 _Env = TypeVar("_Env")
@@ -74,7 +75,7 @@ class Client:
               max_steps: Optional[int] = None, batch_size: Optional[int] = None, learning_rate: Optional[float] = None,
               optimizer: "Optional[torch.optim.Optimizer]" = None, schedule: Optional[Mapping[int, float]] = None,
               precision: str = "FP32", holdout_fraction: Optional[float] = None, seed: int = 0, ranks: int = 1, job_id: str = "",
-              spec: Optional[Mapping[str, Any]] = None, dynamic_batch: bool = True, data_passes: int = 1) -> Job:
+              spec: Optional[Mapping[str, Any]] = None, dynamic_batch: bool = True, data_passes: int = 1, predict: "Predict" = None) -> Job:
         """Exports a module, uploads it with its data, and submits a job that trains it.
 
         Args:
@@ -82,7 +83,7 @@ class Client:
             data: a dict from field names to arrays or tensors; a tuple ``(x, target)``; a torch Dataset or DataLoader; a result of
                 ``genesis.from_parquet``, ``from_images``, ``from_text`` or ``from_tokens``; or the path of a dataset file. float64
                 is sent as float32. A DataLoader made with ``batch_size=None`` has a dataset that yields whole batches.
-            loss: as in ``genesis.export``.
+            loss, predict: as in ``genesis.export``.
             epochs, max_steps: length of the training. Exactly one must be given.
             batch_size: examples per step. Default: the batch size of a DataLoader, of ``spec`` or of an exported file with a fixed size,
                 otherwise 32.
@@ -122,7 +123,7 @@ class Client:
                                          "optimizer.learning_rate": learning_rate, "training.seed": seed or None,
                                          "dataset.arrays.holdout_fraction": holdout_fraction if data_passes == 1 else True,
                                          "distributed.ranks": ranks if ranks != 1 else None})
-        only = only_size(module, dynamic_batch)
+        only = only_size(module, dynamic_batch, predict)
         batch_size = int(batch_size or (data.batch_size if is_loader(data) else None) or size_in(spec) or only or DEFAULT_BATCH_SIZE)
         if only is not None and batch_size != only:
             raise InvalidArgumentError(f"batch_size is {batch_size}; accepted: {only}, the size of the batches that {str(module)!r} takes, which was "
@@ -151,7 +152,7 @@ class Client:
             built["dataset"]["arrays"]["holdout_fraction"] = holdout_fraction
         self._require_valid(merged(built, spec or {}), job_id)
         with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
-            module_path, data_path = files_of(pathlib.Path(folder), module, data, loss, batch_size, precision.upper(), dynamic_batch)
+            module_path, data_path = files_of(pathlib.Path(folder), module, data, loss, batch_size, precision.upper(), dynamic_batch, predict)
             built["model"]["exported"]["path"] = self.upload(module_path)
             built["dataset"]["arrays"]["path"] = self.upload(data_path)
         return self.submit(merged(built, spec or {}), job_id=job_id)

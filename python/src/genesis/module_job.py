@@ -74,17 +74,19 @@ def optimizer_of(module: Any, optimizer: Any, schedule: Optional[Mapping[int, fl
     return spec
 
 
-def only_size(module: Any, dynamic_batch: bool) -> Optional[int]:
+def only_size(module: Any, dynamic_batch: bool, predict: Any) -> Optional[int]:
     """Returns the fixed batch size of an exported file; None for a module, or if the file supports any size."""
     if not isinstance(module, (str, pathlib.Path)):
         return None
     if not dynamic_batch:
         raise InvalidArgumentError(f"dynamic_batch is False and module is {str(module)!r}, which has been exported; give dynamic_batch to "
                                    "genesis.export")
+    if predict is not None:
+        raise InvalidArgumentError(f"predict is given and module is {str(module)!r}, which has been exported; give predict to genesis.export")
     return batch_size_of(pathlib.Path(module))
 
 
-def files_of(folder: pathlib.Path, module: Any, data: Any, loss: Any, batch_size: int, precision: str, dynamic_batch: bool) -> Any:
+def files_of(folder: pathlib.Path, module: Any, data: Any, loss: Any, batch_size: int, precision: str, dynamic_batch: bool, predict: Any) -> Any:
     """Exports the module unless it is a file, and saves the data unless it is a file that needs no conversion. Returns both paths."""
     if isinstance(module, (str, pathlib.Path)) and not pathlib.Path(module).is_file():
         raise InvalidArgumentError(f"module is {str(module)!r}, and the file does not exist")
@@ -108,5 +110,6 @@ def files_of(folder: pathlib.Path, module: Any, data: Any, loss: Any, batch_size
     if not dynamic_batch and any(len(tensor) < batch_size for tensor in batch.values()):
         raise InvalidArgumentError(f"batch_size is {batch_size} and the data has {min(map(len, batch.values()))} examples; dynamic_batch=False "
                                    "needs as many as a batch")
-    exported = export(module, batch, folder / "module.pt2", loss=loss, precisions=EXPORTED_FOR[precision], dynamic_batch=dynamic_batch)
+    exported = export(module, batch, folder / "module.pt2", loss=loss, precisions=EXPORTED_FOR[precision], dynamic_batch=dynamic_batch,
+                      predict=predict)
     return exported, data if is_file else folder / "data.npz"

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -30,6 +31,8 @@ constexpr uint64_t kMaxManifest = uint64_t{16} << 20;
 constexpr uint64_t kMaxGraph = uint64_t{256} << 20;
 constexpr uint64_t kMaxSmallRecord = 4096;
 constexpr int64_t kMaxBatch = 1'048'576;
+constexpr size_t kMaxPredictions = 64;
+constexpr size_t kMaxPredictionName = 64;
 
 absl::Status Refuse(const std::string& path, const std::string& what) {
   return absl::InvalidArgumentError(
@@ -55,6 +58,13 @@ std::optional<ExportedFile::Role> RoleOf(const std::string& name) {
   if (name == "passing") return Role::kPassing;
   if (name == "constant") return Role::kConstant;
   return std::nullopt;
+}
+
+bool IsPredictionName(const std::string& name) {
+  return !name.empty() && name.size() <= kMaxPredictionName &&
+         std::all_of(name.begin(), name.end(), [](unsigned char c) {
+           return absl::ascii_isalnum(c) || c == '_' || c == '.';
+         });
 }
 
 // Returns whether this LibTorch reads graphs of the torch `version`: a string such as "2.12.1", of
@@ -179,6 +189,35 @@ class Reader {
     file_.constants = manifest_.constants;
     file_.gradients = manifest_.gradients;
     file_.changed = manifest_.changed;
+    if (manifest_.prediction) {
+      graphs_.emplace_back(kPredictionGraph);
+      file_.prediction_inputs = manifest_.prediction->inputs;
+      file_.prediction_outputs = manifest_.prediction->outputs;
+      return CheckPrediction();
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckPrediction() const {
+    const std::vector<std::string>& inputs = file_.prediction_inputs;
+    const std::vector<std::string>& outputs = file_.prediction_outputs;
+    if (inputs.empty() || outputs.empty() || outputs.size() > kMaxPredictions) {
+      return Bad(
+          absl::StrCat("predicts ", outputs.size(), " tensors from ", inputs.size(), " fields"));
+    }
+    std::set<std::string> fields;
+    for (const Field& field : file_.fields) fields.insert(field.name);
+    for (const std::string& name : inputs) {
+      if (fields.erase(name) == 0) {
+        return Bad(absl::StrCat("names ", QuoteValue(name), " among its inputs of predictions"));
+      }
+    }
+    std::set<std::string> seen;
+    for (const std::string& name : outputs) {
+      if (!IsPredictionName(name) || !seen.insert(name).second) {
+        return Bad(absl::StrCat("names ", QuoteValue(name), " among its predictions"));
+      }
+    }
     return absl::OkStatus();
   }
 
@@ -287,19 +326,23 @@ class Reader {
     }
     if (!outline.has_signature)
       return Bad(absl::StrCat("has a graph ", graph, " without signature"));
-    const size_t examples = file_.by_example ? 1 : 0;
     const auto constants = std::count_if(file_.tensors.begin(), file_.tensors.end(),
                                          [](const ExportedFile::NamedTensor& tensor) {
                                            return tensor.role == ExportedFile::Role::kConstant;
                                          });
     const auto own = file_.constants.find(graph);
-    const size_t inputs = 1 + file_.fields.size() + examples + file_.tensors.size() -
-                          static_cast<size_t>(constants) +
-                          (own == file_.constants.end() ? 0 : own->second.size());
-    const size_t quotients = file_.held_out_quotients;
-    const size_t outputs = graph == kEvaluationGraph
-                               ? 1 + (quotients > 0 ? 1 + kQuotientOutputs * quotients : 0)
-                               : 1 + examples + file_.gradients.size() + file_.changed.size();
+    const size_t examples = file_.by_example ? 1 : 0;
+    size_t inputs = 1 + file_.fields.size() + examples;
+    size_t outputs = 1 + examples + file_.gradients.size() + file_.changed.size();
+    if (graph == kEvaluationGraph) {
+      const size_t quotients = file_.held_out_quotients;
+      outputs = 1 + (quotients > 0 ? 1 + kQuotientOutputs * quotients : 0);
+    } else if (graph == kPredictionGraph) {
+      inputs = file_.prediction_inputs.size();
+      outputs = file_.prediction_outputs.size();
+    }
+    inputs += file_.tensors.size() - static_cast<size_t>(constants) +
+              (own == file_.constants.end() ? 0 : own->second.size());
     if (outline.inputs == inputs && outline.outputs == outputs) return absl::OkStatus();
     return Bad(absl::StrCat("has a graph ", graph, " of ", outline.inputs, " inputs and ",
                             outline.outputs, " outputs, where its manifest has ", inputs, " and ",

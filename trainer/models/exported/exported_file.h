@@ -16,8 +16,8 @@
 namespace genesis {
 
 // An ExportedFile is a module that genesis.export wrote: graphs of ATen operators, one for each
-// precision and one for evaluation, initial weights, and metadata by name
-// (docs/exported_modules.md). Everything is checked before LibTorch reads the file: only known
+// precision, one for evaluation and perhaps one for predictions, initial weights, and metadata by
+// name (docs/exported_modules.md). Everything is checked before LibTorch reads the file: only known
 // records, only allowed operators in graphs, matching sizes. It contains no code and no pickle.
 //
 // Owner: a scope. Threads: one. Failure: INVALID_ARGUMENT with the path and what is accepted.
@@ -63,11 +63,17 @@ struct ExportedFile {
   size_t held_out_quotients = 0;
   std::vector<std::string> gradients;  // Trained tensors on which the loss depends, in order.
   std::vector<std::string> changed;    // State that a step changes, in order.
+  // Names of the fields that the graph of predictions takes, and of the tensors that it returns, in
+  // order. Empty if the file has no such graph.
+  std::vector<std::string> prediction_inputs;
+  std::vector<std::string> prediction_outputs;
 };
 
 inline constexpr size_t kQuotientOutputs = 6;
 
 // The graph of the held-out loss.
 inline constexpr char kEvaluationGraph[] = "evaluation";
+// The graph of predictions.
+inline constexpr char kPredictionGraph[] = "prediction";
 
 }  // namespace genesis

@@ -26,6 +26,14 @@ bool ReadEntries(JsonCursor& json, std::vector<ExportedManifest::Entry>& entries
   });
 }
 
+bool ReadPrediction(JsonCursor& json, ExportedManifest::Prediction& prediction) {
+  return json.Object([&](const std::string& key) {
+    if (key == "inputs") return ReadNames(json, prediction.inputs);
+    if (key == "outputs") return ReadNames(json, prediction.outputs);
+    return json.Fail("an unknown key of the prediction");
+  });
+}
+
 bool ReadTexts(JsonCursor& json, std::map<std::string, std::string>& texts) {
   return json.Object([&](const std::string& name) { return json.String(texts[name]); });
 }
@@ -47,6 +55,7 @@ bool ReadManifest(JsonCursor& json, ExportedManifest& manifest) {
     if (key == "held_out_quotients") return json.Count(manifest.held_out_quotients);
     if (key == "gradients") return ReadNames(json, manifest.gradients);
     if (key == "changed") return ReadNames(json, manifest.changed);
+    if (key == "prediction") return ReadPrediction(json, manifest.prediction.emplace());
     if (key == "tied") return ReadTexts(json, manifest.tied);
     if (key == "versions") {
       return json.Object([&](const std::string& name) {

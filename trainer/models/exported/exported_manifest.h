@@ -24,6 +24,10 @@ struct ExportedManifest {
     std::string role;
     std::vector<int64_t> shape;
   };
+  struct Prediction {
+    std::vector<std::string> inputs;
+    std::vector<std::string> outputs;
+  };
   int64_t format = 0;
   std::string producer;
   std::string torch;
@@ -40,6 +44,7 @@ struct ExportedManifest {
   int64_t held_out_quotients = 0;
   std::vector<std::string> gradients;
   std::vector<std::string> changed;
+  std::optional<Prediction> prediction;
 };
 
 // Reads the whole JSON text. Returns false on an error, which `json` holds. Skips unknown keys of

@@ -1,7 +1,7 @@
 """Exports an ``nn.Module`` to a file that the trainer runs without Python.
 
 For each precision the file contains a graph of ATen operators that computes the loss and the gradients of one micro-batch. It also
-contains a graph of the held-out loss, and the initial weights. See docs/exported_modules.md.
+contains a graph of the held-out loss, one of predictions if there are any, and the initial weights. See docs/exported_modules.md.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from genesis.errors import ExportError
 from genesis.exporting import exported_file, tracing
 from genesis.exporting.inputs import check_batch, check_module
 from genesis.exporting.losses import Loss, function_of
+from genesis.exporting.predictions import Predict
 from genesis.exporting.programs import Programs
 from genesis.exporting.step import PRECISIONS, Step
 from genesis.progress import Line
@@ -23,7 +24,7 @@ __all__ = ["ExportError", "export"]
 
 
 def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Union[str, Path], loss: Loss = None,
-           precisions: Optional[Sequence[str]] = None, dynamic_batch: bool = True) -> Path:
+           precisions: Optional[Sequence[str]] = None, dynamic_batch: bool = True, predict: Predict = None) -> Path:
     """Exports a module with its loss to a ``.pt2`` file, for ``model.exported`` of a job file.
 
     Any thread may call it. Exports run one at a time, and the module must not be trained meanwhile. A line on stderr says what is being done
@@ -44,6 +45,9 @@ def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Uni
             ``FP16``. Default: all; ``BF16`` or ``FP16`` is left out if the module does not run with weights of that type.
         dynamic_batch: ``False`` for a module that supports only the size of ``batch``, such as a contrastive loss with
             ``torch.arange(8)``. The job then has that ``training.batch_size`` and drops shorter batches.
+        predict: a function of the module in eval mode and a batch that returns a dict of tensors by name, each with the batch as first
+            dimension. The fields of the batch that it reads become the inputs of predictions. Names have 1 to 64 letters, digits, '_' and
+            '.'; there are at most 64.
 
     Returns:
         The path.
@@ -61,7 +65,7 @@ def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Uni
     step = Step(module, batch, function_of(loss, batch), dynamic_batch, is_loss_of_module=loss is None)
     with Line(f"exporting {type(module).__name__}") as line:
         try:
-            programs = tracing.run_alone(lambda: Programs(step, precisions, line.say))
+            programs = tracing.run_alone(lambda: Programs(step, precisions, predict, line.say))
             line.say("writing the file")
             exported_file.write(path, programs)
         finally:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 import torch
 
 from genesis.errors import ExportError
-from genesis.exporting import faults, held_out, outside_state, pure_formats
+from genesis.exporting import adding_up, faults, outside_state, pure_formats
+from genesis.exporting.losses import describe
 from genesis.exporting.outside_state import same
+from genesis.exporting.predictions import PREDICTION, Prediction
 from genesis.exporting.runtime import Graph
 from genesis.exporting.step import TRIED_EXAMPLES, Step
 
 Tensors = Dict[str, torch.Tensor]
+# Returns the outputs of a graph for a batch and trained tensors.
+Evaluated = Callable[[Tensors, Tensors], List[torch.Tensor]]
 
 # Maximum relative difference in FP32 due to another order of summation.
 TOLERANCE = 1e-4
@@ -118,60 +123,37 @@ class Comparison:
     def require_evaluation(self, graph: Graph) -> None:
         """Compares the loss of the graph ``evaluation``."""
         step = self._step
-        nested = any(isinstance(part, torch.nn.TransformerEncoder) and part.enable_nested_tensor for part in step.module.modules())
-        self._compare_losses(graph, step.batch, step.trained, ZEROS if nested else BY_VALUES)
-        for batch in self._one_more():
-            self._compare_losses(graph, batch, step.trained, SIZE)
-        self._compare_losses(graph, step.batch, self._moved(), OTHER_NAME)
-        for condition, size in step.conditions.get("evaluation", []):
-            self._compare_losses(graph, self._of_size(size), step.trained, self._by_size(condition), may_fail=True)
+        evaluated = functools.partial(self._evaluated, "evaluation", graph, functools.partial(_given, step))
+        self._require_in_eval_mode("evaluation", lambda batch: {"the held-out loss": step.evaluation_loss(batch)}, evaluated)
         if step.dynamic:
-            count = _examples(step.batch)
-            first = max(1, count // 3)
-            warned = any(self._warns_of_means(graph, batch, first) for batch in (step.batch, self._with_masks(first)))
-            if not warned and step.held_out_unfound:
-                self._warn_of_a_mean(step.held_out_unfound)
+            adding_up.warn_if_not(step, lambda batch: evaluated(batch, step.trained), TOLERANCE)
 
-    def _warns_of_means(self, graph: Graph, batch: Tensors, first: int) -> bool:
-        """Warns if the held-out loss of the batch differs from that of its first examples and its others combined, because a job combines
-        batches. Returns whether it has warned."""
-        step, count = self._step, _examples(batch)
-        whole, *parts = ({name: tensor[begin:end] for name, tensor in batch.items()} for begin, end in ((0, count), (0, first), (first, count)))
-        try:
-            wanted = self._evaluated(graph, whole, step.trained)[0].double()
-            means = [(self._evaluated(graph, part, step.trained), _examples(part) / count) for part in parts]
-        except RuntimeError:  # The loss may not support a batch of this size.
-            return False
-        together = _together(means)
-        if not torch.isfinite(wanted + together) or abs(together - wanted) <= TOLERANCE * abs(wanted):
-            return False
-        why = f"it is {wanted:.4g} for the {count} examples of batch, and {together:.4g} for the first {first} and the others together"
-        self._warn_of_a_mean(f"{why}; {step.held_out_unfound}" if step.held_out_unfound else why)
-        return True
+    def require_prediction(self, graph: Graph, prediction: Prediction) -> None:
+        """Compares the outputs of the graph ``prediction``, also for one example, as agents give it."""
+        evaluated = functools.partial(self._evaluated, PREDICTION, graph, prediction.given)
+        self._require_in_eval_mode(PREDICTION, prediction.wanted, evaluated, sizes=(1,))
 
-    def _warn_of_a_mean(self, why: str) -> None:
-        warnings.warn(
-            f"the held-out loss of {type(self._step.module).__name__} does not add up over batches: {why}. A job's held-out loss is then a mean over "
-            "batches of training.batch_size, which patience, keep_best and target_loss go by. A sum divided by a sum over the batch adds up, such as "
-            "(losses * mask).sum() / mask.sum()", stacklevel=3)
+    def _require_in_eval_mode(self, name: str, in_python: Callable[[Tensors], Tensors], evaluated: Evaluated, sizes: Sequence[int] = ()) -> None:
+        """Compares the outputs of a graph with the tensors of a batch, by name, that Python gives for the module with its current weights.
+        ``sizes`` are further sizes of batches."""
+        step = self._step
+        nested = any(isinstance(part, torch.nn.TransformerEncoder) and part.enable_nested_tensor for part in step.module.modules())
+        compare = functools.partial(self._compare_in_eval_mode, in_python, evaluated)
+        compare(step.batch, step.trained, ZEROS if nested else BY_VALUES)
+        for batch in self._one_more():
+            compare(batch, step.trained, SIZE)
+        compare(step.batch, self._moved(), OTHER_NAME)
+        others = [(self._by_size(condition), size) for condition, size in step.conditions.get(name, [])]
+        for cause, size in (*others, *((SIZE, size) for size in sizes if step.dynamic)):
+            compare(self._of_size(size), step.trained, cause, may_fail=True)
 
-    def _with_masks(self, first: int) -> Tensors:
-        """Returns the batch with other values in the fields that contain only zeros and ones: twice as many ones in the first examples as in
-        the others. A mask of the sample batch often has the same number of ones in all examples, and a mean of batches is then right by
-        chance."""
-        def other(tensor: torch.Tensor) -> torch.Tensor:
-            drawn = torch.rand(tensor.shape, generator=torch.Generator().manual_seed(2))
-            drawn[:first] *= 0.5
-            ones = drawn < 0.45
-            ones[0], ones[first] = True, True  # Each part has something that counts.
-            return ones.to(tensor.dtype)
-        return {name: other(tensor) if ((tensor == 0) | (tensor == 1)).all() else tensor for name, tensor in self._step.batch.items()}
-
-    def _evaluated(self, graph: Graph, batch: Tensors, trained: Tensors) -> List[torch.Tensor]:
+    def _evaluated(self, name: str, graph: Graph, given: Callable[[Tensors], List[torch.Tensor]], batch: Tensors, trained: Tensors
+                   ) -> List[torch.Tensor]:
+        """Returns the outputs of a graph for a batch. ``given`` returns the arguments that come before the weights."""
         step = self._step
         with torch.random.fork_rng(devices=()), torch.no_grad():
             torch.manual_seed(SEED)
-            return graph(*_given(step, batch), *_copies(trained), *_copies(step.state), *step.constants["evaluation"])
+            return graph(*given(batch), *_copies(trained), *_copies(step.state), *step.constants[name])
 
     def require_reduced(self, precision: str, graph: Graph) -> None:
         """Requires that a graph of reduced precision runs, and that its loss in BF16 agrees with Python.
@@ -248,24 +230,29 @@ class Comparison:
                 raise ExportError(f"the graph of {type(step.module).__name__} does not run: {faults.first_line(error)}") from error
         self._require_same(got, wanted, f"with {_examples(batch)} examples", cause)
 
-    def _compare_losses(self, graph: Graph, batch: Tensors, trained: Tensors, cause: str, may_fail: bool = False) -> None:
+    def _compare_in_eval_mode(self, in_python: Callable[[Tensors], Tensors], evaluated: Evaluated, batch: Tensors, trained: Tensors, cause: str,
+                              may_fail: bool = False) -> None:
         step, where = self._step, f"in eval mode, with {_examples(batch)} examples"
         with step.kept(training=False):
             torch.manual_seed(SEED)
             try:
                 with self._weights(trained):
-                    wanted = step.evaluation_loss({name: tensor.clone() for name, tensor in batch.items()})
+                    wanted = in_python({name: tensor.clone() for name, tensor in batch.items()})
             except Exception as error:
                 if may_fail:
                     return
                 raise ExportError(f"{type(step.module).__name__} fails {where}: {faults.first_line(error)}{faults.place(error)}"
                                   f"{self._of_another_size(batch)}") from error
             try:
-                got, *_ = self._evaluated(graph, batch, trained)
+                got = evaluated(batch, trained)
             except Exception as error:
                 raise ExportError(f"the graph of {type(step.module).__name__} does not run {where}: {faults.first_line(error)}") from error
-        if torch.isfinite(wanted) and not _agree(got, wanted, 0.0):
-            raise self._difference("the held-out loss", where, f"{_first(got)} instead of {_first(wanted)}", cause)
+        for (name, theirs), ours in zip(wanted.items(), got):
+            if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
+                raise self._difference(name, where, f"{describe(ours)} instead of {describe(theirs)}", cause)
+            finite = torch.isfinite(theirs)
+            if not same(ours[~finite], theirs[~finite]) or not _agree(ours[finite], theirs[finite], 0.0):
+                raise self._difference(name, where, f"{_first(ours)} instead of {_first(theirs)}", cause)
 
     def _by_graph(self, graph: Graph, batch: Tensors, trained: Tensors, steps: int, precision: str = "FP32") -> List[torch.Tensor]:
         step, trained = self._step, self._step.in_format(precision, dict(zip(trained, _copies(trained))))
@@ -345,23 +332,6 @@ class Comparison:
 
     def _difference(self, name: str, where: str, what: str, cause: str) -> ExportError:
         return ExportError(f"the graph and the module {type(self._step.module).__name__} differ in {name}, {where}: {what}; {cause}")
-
-
-def _together(means: List[Tuple[List[torch.Tensor], float]]) -> torch.Tensor:
-    """Combines the held-out losses of batches as a worker does.
-
-    Args:
-        means: for each batch, the graph's outputs (held_out.give_parts) and the batch's fraction of the examples.
-    """
-    if len(means[0][0]) == 1:
-        return torch.stack([got[0].double() * share for got, share in means]).sum()
-    total = torch.stack([got[1].double() * share for got, share in means]).sum()
-    for place in range(2, len(means[0][0]), held_out.OUTPUTS):
-        numerator, divisor, added, added_once, least, least_once = (torch.stack([got[place + i].double() for got, _ in means])
-                                                                    for i in range(held_out.OUTPUTS))
-        if (numerator != 0).any() or (divisor != 0).any():
-            total = total + numerator.sum() / torch.maximum(divisor.sum() + added.sum() + added_once[-1], least.sum() + least_once[-1])
-    return total
 
 
 def _examples(batch: Tensors) -> int:

@@ -13,7 +13,7 @@ import torch
 from genesis import __version__
 from genesis.exported_manifest import MANIFEST, ROOT
 from genesis.exporting.programs import Programs
-from genesis.exporting.step import TYPES
+from genesis.exporting.step import PRECISIONS, TYPES
 
 # Workers reject format 1, because its exporters wrote graphs with wrong products (see tracing.numbers_become_tensors).
 FORMAT = 3
@@ -50,7 +50,7 @@ def write(path: Path, programs: Programs) -> None:
         "producer": f"genesis-trainer {__version__}",
         "torch": torch.__version__.split("+")[0],
         "module": type(step.module).__name__,
-        "precisions": [name for name in programs.graphs if name != "evaluation"],
+        "precisions": [name for name in programs.graphs if name in PRECISIONS],
         "fields": [{"name": name, "type": TYPES[tensor.dtype], "shape": list(tensor.shape[1:])}
                    for name, tensor in step.batch.items()],
         "tensors": [{"name": name, "type": TYPES[tensor.dtype], "shape": list(tensor.shape),
@@ -69,6 +69,8 @@ def write(path: Path, programs: Programs) -> None:
     }
     if step.held_out_quotients:
         manifest["held_out_quotients"] = step.held_out_quotients
+    if programs.prediction is not None:
+        manifest["prediction"] = {"inputs": programs.prediction.inputs, "outputs": programs.prediction.outputs}
     partial = path.with_name(path.name + ".part")
     # Each graph has records of its own, and some that are the same for all, such as the version of the format.
     records = {name: content for graph in programs.graphs.values() for name, content in graph.items()}

@@ -1,11 +1,11 @@
-"""Traces the graphs of a module, one for each precision and one of the held-out loss."""
+"""Traces the graphs of a module, one for each precision, one of the held-out loss, and one of predictions."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -13,7 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from genesis.errors import ExportError
 from genesis.exporting import as_in_eager, copies, faults, for_nativert, held_out, packed, pure_formats, runtime, tracing
 from genesis.exporting.comparison import Comparison
-from genesis.exporting.step import AUTOCAST, PRECISIONS, Step
+from genesis.exporting.predictions import PREDICTION, Predict, Prediction
+from genesis.exporting.step import PRECISIONS, Step
 
 # Operators that workers support: those of ATen, with all overloads and in-place variants, and functions of Python's operator module on
 # sizes.
@@ -43,16 +44,18 @@ class Programs:
     """The graphs of a step, traced, compared with eager Python and tried as a worker runs them.
 
     Attributes:
-        graphs: the records of each graph by its name, a precision or "evaluation".
+        graphs: the records of each graph by its name, a precision, "evaluation" or "prediction".
+        prediction: the predictions; None without ``predict``.
         without: why the module has no graph of a precision, by precision.
     """
 
-    def __init__(self, step: Step, precisions: Optional[Sequence[str]], say: Callable[[str], None]) -> None:
+    def __init__(self, step: Step, precisions: Optional[Sequence[str]], predict: Predict, say: Callable[[str], None]) -> None:
         """Traces all graphs.
 
         Args:
             step: the step to trace. Its constants, conditions, held_out_quotients and held_out_unfound are set.
             precisions: the precisions to export, each of which must work. Default: all, without the pure ones that do not work.
+            predict: the function of the predictions; None for none.
             say: called with what is done next.
         """
         self.step = step
@@ -62,20 +65,22 @@ class Programs:
         self._traces = (tracing.by_batch, tracing.by_batch_in_python, tracing.by_every_size) if step.dynamic else (tracing.of_one_size,)
         say("running it in Python")
         step.try_eagerly()
+        self.prediction = None if predict is None else Prediction(step, predict)
         comparison = Comparison(step)
         comparison.require_no_memory()
         self.graphs: Dict[str, packed.Records] = {}
         reduced = [name for name in PRECISIONS[1:] if precisions is None or name in precisions]
+        predictions = [PREDICTION] if self.prediction else []
         # An error of FP32 is raised before any other, so that later ones are specific to their graph.
         outcomes = copies.run(lambda: comparison.require_training(self._runnable("FP32", self._training("FP32"))),
-                              {name: functools.partial(self._make, name, comparison) for name in (*reduced, "evaluation")}, say)
+                              {name: functools.partial(self._make, name, comparison) for name in (*reduced, "evaluation", *predictions)}, say)
         # In the same order on any number of processors.
         self.graphs, step.constants = {"FP32": self.graphs["FP32"]}, {"FP32": step.constants["FP32"]}
-        for name in ("evaluation", *reduced):
+        for name in ("evaluation", *reduced, *predictions):
             try:
                 made = outcomes[name].get()
             except ExportError as error:
-                if precisions is not None or name in AUTOCAST or name == "evaluation":
+                if precisions is not None or name not in pure_formats.FORMATS:
                     raise
                 self.without[name] = str(error)
                 continue
@@ -86,7 +91,9 @@ class Programs:
     def _make(self, name: str, comparison: Comparison) -> "_Made":
         """Traces a graph other than FP32 and compares it with Python."""
         if name == "evaluation":
-            comparison.require_evaluation(self._runnable(name, self._evaluation()))
+            comparison.require_evaluation(self._runnable(name, self._in_eval_mode(name, self.step.evaluate)))
+        elif name == PREDICTION:
+            comparison.require_prediction(self._runnable(name, self._in_eval_mode(name, self.prediction.run)), self.prediction)
         else:
             self._reduce(name, comparison)
         return _Made(self.graphs[name], self.step.constants[name], self.step.held_out_quotients)
@@ -109,7 +116,7 @@ class Programs:
 
     def _runnable(self, name: str, program) -> runtime.Graph:
         self._say(f"comparing {_called(name)} with Python")
-        self._refuse_operators(program)
+        self._refuse_operators(name, program)
         records = packed.pack(name, program)
         self.graphs[name] = packed.for_workers(name, records)
         try:
@@ -118,9 +125,9 @@ class Programs:
             raise ExportError(f"the graph of {type(self.step.module).__name__} in {name} cannot be loaded as a worker loads it: {faults.first_line(error)}; "
                               "write it with other operators") from error
 
-    def _evaluation(self):
+    def _in_eval_mode(self, name: str, function):
         with self.step.kept(training=False):
-            return self._trace(self.step.evaluate, "evaluation")
+            return self._trace(function, name)
 
     def _trace(self, function, name: str):
         while True:
@@ -142,16 +149,16 @@ class Programs:
 
     def _export(self, trace, function, name: str):
         self._say(f"tracing {_called(name)}")
-        arguments = self.step.arguments(precision=name)
-        graph = trace(function, arguments, self.step.fields)
+        arguments, fields = self._inputs(name)
+        graph = trace(function, arguments, fields)
         tracing.leave_out_whole_slices(graph)
         tracing.leave_out_detached(graph)
         tracing.numbers_become_tensors(graph)
         for_nativert.copy_in_two_steps(graph)
         if name == "evaluation":
-            self.step.held_out_quotients, self.step.held_out_unfound = held_out.give_parts(graph, self.step.fields)
+            self.step.held_out_quotients, self.step.held_out_unfound = held_out.give_parts(graph, fields)
         self.step.constants[name] = tracing.lift_constants(graph)
-        conditions = tracing.conditions_of_size(graph, self.step.fields.start) if self.step.dynamic else []
+        conditions = tracing.conditions_of_size(graph, fields.start) if self.step.dynamic else []
         self.step.conditions[name] = conditions[:MOST_CONDITIONS]
         arguments += tuple(self.step.constants[name])
         if tracing.is_complete(graph, conditions):
@@ -159,14 +166,20 @@ class Programs:
         else:
             graph.recompile()
             batch = {0: torch.export.Dim("batch")} if self.step.dynamic else None
-            shapes = [batch if position in self.step.fields else None for position in range(len(arguments))]
+            shapes = [batch if position in fields else None for position in range(len(arguments))]
             program = torch.export.export(graph, arguments, strict=False, dynamic_shapes=tuple(shapes))
             program.example_inputs = None  # Otherwise the package would contain them, including all weights.
         for_nativert.reshape_views(program)
         for_nativert.divide_where_sizes_become_floats(program.graph)
         return program
 
-    def _refuse_operators(self, program) -> None:
+    def _inputs(self, name: str) -> Tuple[Tuple[torch.Tensor, ...], range]:
+        """Returns the arguments of a graph, and the positions of those that have the batch as first dimension."""
+        if name == PREDICTION:
+            return self.prediction.arguments(), self.prediction.fields
+        return self.step.arguments(precision=name), self.step.fields
+
+    def _refuse_operators(self, name: str, program) -> None:
         """Raises ExportError for an operator that workers do not support, with the line that needs it."""
         holding = next((node.target for node in program.graph.nodes if any(isinstance(each, complex) for each in (*node.args, *node.kwargs.values()))),
                        None)
@@ -179,9 +192,12 @@ class Programs:
 
         def stop():
             with _Stop(refused):
-                self.step.compute("FP32", *self.step.arguments())
+                if name == PREDICTION:
+                    self.prediction.run(*self.prediction.arguments())
+                else:
+                    self.step.compute("FP32", *self.step.arguments())
 
-        with self.step.kept(training=True):
+        with self.step.kept(training=name != PREDICTION):
             place = faults.place_in_forward(stop)
         first = refused[0]
         if isinstance(first, torch._ops.OpOverload):
@@ -195,11 +211,11 @@ class Programs:
         """Traces again to find the line that fails. If the batch size became a number, fails at the line where it did."""
         numbers = tracing.numbers_of_sizes_fail() if faults.SIZE_BECAME_A_NUMBER.search(str(error)) else contextlib.nullcontext()
         with numbers, tracing.quiet():
-            self._traces[0](function, self.step.arguments(precision=name), self.step.fields)
+            self._traces[0](function, *self._inputs(name))
 
 
 def _called(name: str) -> str:
-    return "the held-out loss" if name == "evaluation" else name
+    return {"evaluation": "the held-out loss", PREDICTION: "predictions"}.get(name, name)
 
 
 class _Stop(TorchDispatchMode):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from typing import Dict, Iterator, List, Mapping, Tuple
+from typing import Container, Dict, Iterator, List, Mapping, Tuple
 
 import torch
 
@@ -187,12 +187,17 @@ class Step:
 
     def evaluate(self, scale, *tensors):
         batch, trained, state = self._split(tensors)
-        for named in (trained, state):
-            named.update({name: named[name].clone() for name in self.changed_in_evaluation if name in named})
-        if self.differentiates_in_evaluation:
-            trained = {name: tensor.detach().requires_grad_() for name, tensor in trained.items()}
-        with _in_place_of_its_own(self.module, {**trained, **state}):
+        with self.in_eval_mode({**trained, **state}, self.changed_in_evaluation):
             return (self.evaluation_loss(batch) * scale,)
+
+    @contextlib.contextmanager
+    def in_eval_mode(self, named: Dict[str, torch.Tensor], changed: Container[str] = ()) -> Iterator[None]:
+        """Runs the module with these parameters and buffers, of which those in ``changed`` are copied. Call it inside ``kept``."""
+        named = {name: tensor.clone() if name in changed else tensor for name, tensor in named.items()}
+        if self.differentiates_in_evaluation:
+            named.update({name: named[name].detach().requires_grad_() for name in self.trained})
+        with _in_place_of_its_own(self.module, named):
+            yield
 
     def evaluation_loss(self, batch):
         """Returns the module's mean loss on a batch with its current mode and tensors."""
