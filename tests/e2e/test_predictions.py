@@ -14,6 +14,7 @@ import urllib.request
 import grpc
 import numpy
 import torch
+from torch import nn
 
 import genesis
 import harness
@@ -26,6 +27,29 @@ from twins.world_model import WorldModel  # noqa: E402
 OBSERVATION, ACTION = 3, 1
 LONG_JOB = 10**7
 LANGUAGE = {"vocabulary_size": 64, "context_length": 16, "layers": 2, "heads": 2, "embedding_size": 32}
+
+
+class Dynamics(nn.Module):
+    """A user's world model with discrete actions, and a part that differs between training and evaluation."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(4, 8)
+        self.layers = nn.Sequential(nn.Linear(11, 32), nn.BatchNorm1d(32), nn.Tanh(), nn.Dropout(0.3), nn.Linear(32, 4))
+
+    def forward(self, observation, action):
+        change, reward = self.layers(torch.cat([observation, self.embedding(action)], -1)).split([3, 1], -1)
+        return observation + change, reward
+
+
+def dynamics_loss(module, batch):
+    following, reward = module(batch["observation"], batch["action"])
+    return nn.functional.mse_loss(following, batch["next_observation"]) + nn.functional.mse_loss(reward, batch["reward"])
+
+
+def predict(module, batch):
+    following, reward = module(batch["observation"], batch["action"])
+    return {"next_observation": following, "reward": reward}
 
 
 @torch.no_grad()
@@ -139,6 +163,38 @@ class Models(PredictionTest):
                 self.check(job.predict({"tokens": tokens}), {"logits": logits})
             for bad in ([[64]], [[-1]], [[0.5]], [[0] * 17], [0]):
                 self.refused(genesis.InvalidArgumentError, "accepted: ", lambda: job.predict({"tokens": bad}))
+
+    def test_an_exported_module_predicts_as_in_python(self):
+        self.begin()
+        torch.manual_seed(3)
+        data = {"observation": self.random.normal(size=(512, 3)).astype("float32"), "action": self.random.integers(0, 4, 512),
+                "next_observation": self.random.normal(size=(512, 3)).astype("float32"), "reward": self.random.normal(size=(512, 1)).astype("float32")}
+        for dynamic in (True, False):
+            module = Dynamics()
+            job = self.client.train(module, data, loss=dynamics_loss, predict=predict, max_steps=60, batch_size=32, dynamic_batch=dynamic)
+            job.watch(progress=False)
+            module.load_state_dict(job.checkpoint().model_state_dict)
+            module.eval()
+            for rows in (1, 32, 77):
+                inputs = {name: data[name][:rows] for name in ("observation", "action")}
+                at = torch.tensor(inputs["observation"])
+                with torch.no_grad():
+                    wanted = predict(module, {name: torch.tensor(value) for name, value in inputs.items()})
+                self.check(job.predict(inputs), wanted)
+                plans = self.random.integers(0, 4, (rows, 6))
+                steps = []
+                with torch.no_grad():
+                    for action in torch.tensor(plans).unbind(1):
+                        steps.append(predict(module, {"observation": at, "action": action}))
+                        at = steps[-1]["next_observation"]
+                self.check(job.predict({**inputs, "action": plans}), {name: torch.stack([step[name] for step in steps], 1) for name in steps[0]})
+            for bad, message in (([4], "Index|index|out of range"), ([0.5], "inputs.action has 0.5; accepted: values of int64"),
+                                 ([[[0]]], r"accepted: \[N\], or \[N, K\] with K from 1 to 1024")):
+                self.refused(genesis.InvalidArgumentError, message, lambda: job.predict({"observation": [[0, 0, 0]], "action": bad}))
+            job.predict({"observation": [[0, 0, 0]], "action": [3]})
+        silent = self.client.train(nn.Linear(3, 1), {"x": data["observation"], "target": data["reward"]}, loss="mse", max_steps=2, batch_size=32)
+        silent.watch(progress=False)
+        self.refused(genesis.FailedPreconditionError, "predict=", lambda: silent.predict({"x": [[0, 0, 0]]}))
 
     def test_a_checkpoint_predicts_as_it_was(self):
         self.begin()

@@ -1,6 +1,7 @@
 #include "trainer/predict/served_model.h"
 
 #include "trainer/predict/served_builtin.h"
+#include "trainer/predict/served_exported.h"
 
 namespace genesis {
 namespace {
@@ -17,6 +18,7 @@ struct Builder {
 constexpr Builder kBuilders[] = {
     {ModelSpec::kWorldModel, &BuildServedWorldModel},
     {ModelSpec::kTransformer, &BuildServedTransformer},
+    {ModelSpec::kExported, &BuildServedModule},
 };
 
 }  // namespace
@@ -31,7 +33,8 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Build(const JobSpec& s
     return model;
   }
   return absl::FailedPreconditionError(
-      "this kind of model makes no predictions; accepted: model.world_model, model.transformer");
+      "this kind of model makes no predictions; accepted: model.world_model, model.transformer, "
+      "model.exported");
 }
 
 }  // namespace genesis

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,8 @@ class PredictionGraph {
   const std::vector<Field>& inputs() const { return inputs_; }
   // The names of the outputs, in the order of the graph.
   const std::vector<std::string>& outputs() const { return file_.prediction_outputs; }
+  // The only batch size that it takes; nullopt for any.
+  std::optional<int64_t> batch_size() const { return file_.batch_size; }
 
   // Returns the outputs in their order, tensors [N, ...], for a tensor [N, ...] on the CPU for each
   // of inputs(), with its type; N is at least 1, or the only batch size of the file.
