@@ -56,38 +56,48 @@ failed() {
     }' "$LAST_LOG"
 }
 
-# Folders, and the nightly tests that a change of them adds to the gate.
+# Folders, and a pattern of the nightly tests that a change of them adds to the gate.
 NIGHTLY_OF_ROOM=(
-  'trainer/ interop'
-  'python/ interop'
-  'server/ faults'
-  'config/ faults'
-  'proto/ faults'
-  'tests/interop/ interop'
-  'tests/e2e/ faults'
-  'tests/faults/ faults'
-  'tests/deploy/ deploy'
-  'server/launchers/ deploy'
-  'metrics/ deploy'
-  'deploy/ deploy'
-  'cmake/ deploy'
-  'examples/clients/ deploy'
+  'trainer/compiled/ compiled'
+  'trainer/distributed/ interop.test_rank|test_gang'
+  'trainer/kernels/ linear_cross_entropy'
+  'trainer/models/exported/ interop.test_exported|interop.test_modules'
+  'trainer/optim/ interop.test_skipped_steps|interop.test_pure_formats'
+  'trainer/precision/ interop.test_skipped_steps|interop.test_pure_formats'
+  'python/src/genesis/exporting/ interop.test_export|interop.test_held_out|interop.test_modules'
+  'python/src/genesis/forward/ test_exporters'
+  'server/dashboard/ test_dashboard'
+  'server/jobs/ test_kills|test_model'
+  'server/launchers/ test_slurm|test_kubernetes|interop.test_launchers'
+  'server/ledger/ test_kills|test_model|test_events'
+  'server/rpc/ test_remote_workers|test_drain'
+  'server/store/ test_kills|test_model|test_events'
+  'server/sweeps/ test_optuna'
+  'server/systemd/ test_systemd|test_units'
+  'server/workers/ test_kills|test_gang|test_drain|test_pauses|test_remote_workers'
+  'metrics/ test_alerts'
+  'examples/clients/ test_clients'
+  'deploy/container/ test_container'
+  'deploy/kubernetes/ test_kubernetes'
+  'deploy/package test_package|test_units'
+  'deploy/prometheus/ test_alerts'
+  'deploy/rollback test_rollback'
+  'deploy/bundle test_bundle'
+  'Dockerfile test_container'
 )
 FULL_RUN=tests/last_full_run.txt
 
-# Prints a pattern of the labels of nightly tests whose rooms have not changed.
-labels_left_out() {
-  local base changed='' room label left=()
+# Prints a pattern of the nightly tests whose rooms have not changed.
+tests_left_out() {
+  local base changed='' room names wanted='^$'
   base=$(awk '$1 == "commit" { print $2 }' "$GENESIS_ROOT/$FULL_RUN" 2>/dev/null || true)
   if [ -n "$base" ]; then changed=$(git -C "$GENESIS_ROOT" diff --name-only "$base" 2>/dev/null || true); fi
-  for label in interop faults deploy; do
-    local wanted=no
-    for room in "${NIGHTLY_OF_ROOM[@]}"; do
-      if [ "${room#* }" = "$label" ] && grep -q "^${room% *}" <<<"$changed"; then wanted=yes; fi
-    done
-    if [ "$wanted" = no ]; then left+=("nightly-$label"); fi
+  for room in "${NIGHTLY_OF_ROOM[@]}"; do
+    if grep -q "^${room% *}" <<<"$changed"; then wanted+="|${room#* }"; fi
   done
-  (IFS='|' && printf '^(%s)$' "${left[*]:-none}")
+  # ctest also lists the tests that make what these need.
+  names=$(ctest --preset release -N -L nightly | awk '/Test +#/ { print $NF }' | grep -v '^make_' | grep -Ev "$wanted" || true)
+  printf '^(%s)$' "$(paste -sd '|' <<<"$names")"
 }
 
 # Minutes of a processor by label, from ctest's summary.
@@ -115,16 +125,16 @@ record_full_run() {
 
 main() {
   local selected=("$@") all=no
-  if [ "${1-}" = --all ]; then
-    all=yes
-    selected=()
-  elif [ $# = 0 ]; then
-    selected=(-LE "$(labels_left_out)")
-  fi
   "$GENESIS_ROOT/deploy/setup.sh" --test
   configure with-tests
   build all
   cd "$GENESIS_ROOT"
+  if [ "${1-}" = --all ]; then
+    all=yes
+    selected=()
+  elif [ $# = 0 ]; then
+    selected=(-E "$(tests_left_out)")
+  fi
   # ctest starts the longest tests first. Their costs in earlier runs outlive the build folder.
   local costs=build/release/Testing/Temporary/CTestCostData.txt kept=$GENESIS_CACHE/ctest_costs.txt
   if [ ! -e "$costs" ] && [ -e "$kept" ]; then
