@@ -1,5 +1,6 @@
 """Tests Predict: predictions as the model's twin in Python makes them, while jobs train and afterwards."""
 
+import asyncio
 import concurrent.futures
 import contextlib
 import json
@@ -268,6 +269,14 @@ class Training(PredictionTest):
             for inputs, found in zip(calls, pool.map(job.predict, calls)):
                 self.check(found, expected(twin, **inputs))
         self.assertEqual(len(self.predictors()), 1)
+
+        async def ask():
+            async with genesis.AsyncClient(self.daemon.grpc) as client:
+                same = await client.job("done")
+                return await asyncio.gather(*(same.predict(inputs) for inputs in calls[:40]))
+
+        for inputs, found in zip(calls, asyncio.run(ask())):
+            self.check(found, expected(twin, **inputs))
 
     def test_one_that_is_killed_is_started_again(self):
         self.begin()
