@@ -96,7 +96,7 @@ absl::Status ReplayWriter::CheckLayout(const SegmentHeader& header) const {
   if (header.layout == options_.layout) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat(folder_, ": ", LayoutDifference(header.layout, options_.layout),
-                   "; accepted: the same columns, or another buffer"));
+                   "; accepted: the same columns (in Python by columns=), or another buffer"));
 }
 
 absl::Status ReplayWriter::LoadSegment(uint64_t first, bool last) {

@@ -306,7 +306,7 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
   predictions.datasets_root = settings_.datasets.root;
   predictions.max_processes = settings_.workers.predictors;
   predictions_ = std::make_unique<PredictionHub>(
-      std::move(predictions), weights_.get(),
+      std::move(predictions), &jobs_->view(), weights_.get(),
       [this](std::function<void()> task) { gate_->Post(std::move(task)); });
   watches_ = std::make_unique<EventWatches>(&jobs_->event_log(), &jobs_->view());
   api_ = std::make_unique<TrainingApi>(TrainingApi::Parts{

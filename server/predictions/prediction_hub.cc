@@ -17,28 +17,44 @@ using training::v1::Job;
 
 // Least time between two versions that a predictor loads. Seconds.
 constexpr double kVersionInterval = 0.2;
+// How long a predictor stays unused before another may take its place.
+constexpr absl::Duration kMinStay = absl::Seconds(5);
 // How long a predictor that failed is not started again.
 constexpr absl::Duration kRetryInterval = absl::Seconds(5);
 
-Predictor::Options OptionsFor(const Job& job, const Checkpoint* checkpoint,
-                              const PredictionHub::Options& options) {
+// Returns whether another predictor may take the place of one that has ended.
+bool MayStart(const Predictor::End& end) {
+  return end.status.ok() || end.has_served || absl::Now() - end.time >= kRetryInterval;
+}
+
+absl::Status HasNoWeights(const Job& job) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "job ", QuoteValue(job.id()), " is ", ShortEnumName(job.state()), " and has no checkpoint",
+      IsFinal(job.state()) ? "; accepted: a job that has trained" : "; retry when it trains"));
+}
+
+}  // namespace
+
+Predictor::Options PredictionHub::OptionsFor(const Job& job, const Checkpoint* checkpoint) const {
   Predictor::Options predictor;
-  predictor.program = options.program;
-  predictor.log_path = absl::StrCat(options.log_dir, "/predictor.log");
+  predictor.program = options_.program;
+  predictor.log_path = absl::StrCat(options_.log_dir, "/predictor.log");
   predictor.job_id = job.id();
   *predictor.first.mutable_spec() = job.spec();
   for (const JobPath& named : PathsOf(job.spec())) {
     SetPath(*predictor.first.mutable_spec(), named.field,
-            absl::StrCat(options.datasets_root, "/", named.path));
+            absl::StrCat(options_.datasets_root, "/", named.path));
   }
   const Checkpoint& newest = checkpoint == nullptr ? job.latest_checkpoint() : *checkpoint;
   predictor.first.set_checkpoint_path(newest.path());
   predictor.first.set_checkpoint_step(newest.step());
-  predictor.expects_version = checkpoint == nullptr && IsOnWorker(job.state());
+  if (checkpoint != nullptr) return predictor;
+  predictor.has_worker = [view = view_, id = job.id()] {
+    const auto snapshot = view->Snapshot(id);
+    return snapshot.ok() && *snapshot != nullptr && IsOnWorker((*snapshot)->job.state());
+  };
   return predictor;
 }
-
-}  // namespace
 
 void PredictionHub::Predict(const Job& job, const Checkpoint* checkpoint, PredictCall call) {
   if (options_.max_processes == 0) {
@@ -66,22 +82,19 @@ absl::StatusOr<std::shared_ptr<Predictor>> PredictionHub::FindOrStart(const std:
                                                                       const Checkpoint* checkpoint,
                                                                       std::vector<Started>& ended) {
   if (stopped_) return absl::UnavailableError("the daemon is ending; retry");
+  const bool has_weights =
+      checkpoint != nullptr || IsOnWorker(job.state()) || !job.latest_checkpoint().path().empty();
   if (const auto found = started_.find(key); found != started_.end()) {
     const std::optional<Predictor::End> end = found->second.predictor->end();
     if (!end.has_value()) return found->second.predictor;
-    if (!end->status.ok() && absl::Now() - end->time < kRetryInterval) return end->status;
+    if (has_weights && !MayStart(*end)) return end->status;
     ended.push_back(std::move(found->second));
     started_.erase(found);
   }
-  Predictor::Options options = OptionsFor(job, checkpoint, options_);
-  if (!options.expects_version && options.first.checkpoint_path().empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job ", QuoteValue(job.id()), " is ", ShortEnumName(job.state()),
-                     " and has no checkpoint; retry when it trains"));
-  }
+  if (!has_weights) return HasNoWeights(job);
   if (absl::Status room = MakeRoom(ended); !room.ok()) return room;
   Started started;
-  started.predictor = std::make_shared<Predictor>(std::move(options));
+  started.predictor = std::make_shared<Predictor>(OptionsFor(job, checkpoint));
   if (checkpoint == nullptr) {
     started.watched = job.id();
     // On one thread, so that it comes before the end of the same watch.
@@ -99,10 +112,12 @@ absl::Status PredictionHub::MakeRoom(std::vector<Started>& ended) {
       std::min_element(started_.begin(), started_.end(), [](const auto& a, const auto& b) {
         return a.second.predictor->last_use() < b.second.predictor->last_use();
       });
-  if (oldest->second.predictor->last_use() == absl::InfiniteFuture()) {
+  if (oldest->second.predictor->last_use() > absl::Now() - kMinStay) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(started_.size(), " jobs or checkpoints predict now; accepted: at most ",
-                     options_.max_processes, " (workers.predictors); retry later"));
+        absl::StrCat("workers.predictors is ", options_.max_processes,
+                     ", and as many jobs and checkpoints were asked in the last ",
+                     absl::FormatDuration(kMinStay),
+                     "; accepted: no more than these; raise it, or retry later"));
   }
   ended.push_back(std::move(oldest->second));
   started_.erase(oldest);
@@ -125,8 +140,7 @@ void PredictionHub::Tend() {
     absl::MutexLock lock(&mutex_);
     for (auto it = started_.begin(); it != started_.end();) {
       const std::optional<Predictor::End> end = it->second.predictor->end();
-      const bool over =
-          end.has_value() && (end->status.ok() || absl::Now() - end->time >= kRetryInterval);
+      const bool over = end.has_value() && MayStart(*end);
       if (over) ended.push_back(std::move(it->second));
       it = over ? started_.erase(it) : std::next(it);
     }

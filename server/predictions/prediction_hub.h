@@ -11,13 +11,15 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "genesis/training/v1/job.pb.h"
+#include "server/ledger/job_view.h"
 #include "server/predictions/predictor.h"
 #include "server/weights/weights_hub.h"
 
 namespace genesis {
 
-// The predictors of the jobs and checkpoints that callers ask. The first call starts one; the one
-// unused for longest ends if there would be too many.
+// The predictors of the jobs and checkpoints that callers ask. The first call starts one. If there
+// would be too many, the one unused for longest ends, unless it was used in the last seconds:
+// callers of more jobs than there may be predictors would else only start and end them.
 //
 // Owner: the daemon. Threads: any may call Predict; one calls Tend and Stop.
 class PredictionHub {
@@ -30,9 +32,9 @@ class PredictionHub {
   };
 
   // `post` runs a task on the thread that requests weights from workers.
-  PredictionHub(Options options, WeightsHub* weights,
+  PredictionHub(Options options, const JobView* view, WeightsHub* weights,
                 std::function<void(std::function<void()>)> post)
-      : options_(std::move(options)), weights_(weights), post_(std::move(post)) {}
+      : options_(std::move(options)), view_(view), weights_(weights), post_(std::move(post)) {}
   ~PredictionHub() { Stop(); }
 
   // Passes a call to the predictor of the job, or of the checkpoint if it is not null. The callback
@@ -58,11 +60,14 @@ class PredictionHub {
                                                          const training::v1::Checkpoint* checkpoint,
                                                          std::vector<Started>& ended)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Predictor::Options OptionsFor(const training::v1::Job& job,
+                                const training::v1::Checkpoint* checkpoint) const;
   absl::Status MakeRoom(std::vector<Started>& ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Stops the versions for predictors that have ended, and joins their threads. Without the lock.
   void Release(std::vector<Started> ended);
 
   const Options options_;
+  const JobView* const view_;
   WeightsHub* const weights_;
   const std::function<void(std::function<void()>)> post_;
   absl::Mutex mutex_;

@@ -28,6 +28,8 @@ using training::v1::PredictResponse;
 constexpr absl::Duration kMaxSilence = absl::Minutes(1);
 // Longest wait for the first version of a job that trains.
 constexpr absl::Duration kMaxFirstWait = absl::Seconds(10);
+// Between two looks at whether the job still has a worker.
+constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 // Limits of one request.
 constexpr size_t kMaxCalls = 256;
 constexpr size_t kMaxCallBytes = size_t{8} << 20;
@@ -91,6 +93,7 @@ std::optional<Predictor::End> Predictor::end() const {
 
 absl::Time Predictor::last_use() const {
   absl::MutexLock lock(&mutex_);
+  if (end_.has_value()) return absl::InfinitePast();
   return computing_ || !waiting_.empty() ? absl::InfiniteFuture() : last_use_;
 }
 
@@ -110,7 +113,7 @@ void Predictor::Run() {
   {
     absl::MutexLock lock(&mutex_);
     if (stopping_) status = absl::OkStatus();
-    end_ = {status, absl::Now()};
+    end_ = {status, absl::Now(), has_served_};
     left.swap(waiting_);
     newest_ = nullptr;
   }
@@ -126,6 +129,7 @@ void Predictor::Run() {
 absl::Status Predictor::Serve() {
   if (absl::Status started = StartProcess(); !started.ok()) return started;
   if (absl::Status loaded = LoadFirst(); !loaded.ok()) return loaded;
+  has_served_ = true;
   for (;;) {
     Work work = Next();
     absl::Status broken;
@@ -133,7 +137,7 @@ absl::Status Predictor::Serve() {
       LoadWeights load;
       *load.mutable_weights() = work.weights->weights;
       const absl::Status loaded = Load(load, work.weights->file->descriptor(), broken);
-      if (!loaded.ok()) {
+      if (!loaded.ok() && broken.ok()) {
         spdlog::warn("predictions of job {} go on with older weights than version {}: {}",
                      options_.job_id, work.weights->number(), loaded.ToString());
       }
@@ -164,21 +168,26 @@ absl::Status Predictor::StartProcess() {
   return absl::OkStatus();
 }
 
+std::shared_ptr<const HeldWeights> Predictor::AwaitFirst() {
+  if (options_.has_worker == nullptr) return nullptr;
+  const absl::Time deadline = absl::Now() + kMaxFirstWait;
+  while (options_.has_worker() && absl::Now() < deadline) {
+    absl::MutexLock lock(&mutex_);
+    if (mutex_.AwaitWithTimeout(absl::Condition(this, &Predictor::HasFirst), kFirstPause)) break;
+  }
+  absl::MutexLock lock(&mutex_);
+  return std::exchange(newest_, nullptr);
+}
+
 absl::Status Predictor::LoadFirst() {
   LoadWeights load = options_.first;
-  std::shared_ptr<const HeldWeights> version;
-  if (options_.expects_version) {
-    absl::MutexLock lock(&mutex_);
-    mutex_.AwaitWithTimeout(absl::Condition(this, &Predictor::HasFirst), kMaxFirstWait);
-    version = std::exchange(newest_, nullptr);
-  }
+  const std::shared_ptr<const HeldWeights> version = AwaitFirst();
   if (version != nullptr) {
     load.clear_checkpoint_path();
     *load.mutable_weights() = version->weights;
   } else if (load.checkpoint_path().empty()) {
-    return absl::UnavailableError(absl::StrCat("job ", QuoteValue(options_.job_id),
-                                               " has published no weights in ",
-                                               absl::FormatDuration(kMaxFirstWait), "; retry"));
+    return absl::UnavailableError(
+        absl::StrCat("job ", QuoteValue(options_.job_id), " has published no weights yet; retry"));
   }
   absl::Status broken;
   absl::Status loaded = Load(load, version == nullptr ? -1 : version->file->descriptor(), broken);
@@ -193,7 +202,7 @@ Predictor::Work Predictor::Next() {
     if (!mutex_.AwaitWithTimeout(absl::Condition(this, &Predictor::HasWork), left) &&
         absl::Now() >= last_use_ + kMaxIdle) {
       // No call may be added to a process that is about to end.
-      end_ = {absl::OkStatus(), absl::Now()};
+      end_ = {absl::OkStatus(), absl::Now(), has_served_};
       return {};
     }
   }
@@ -226,15 +235,24 @@ absl::StatusOr<PredictorResponse> Predictor::Receive() {
         absl::StrCat("the process that predicts with job ", QuoteValue(options_.job_id),
                      " was ended because it took more than 60 s; send smaller batches"));
   }
+  return Gone();
+}
+
+absl::Status Predictor::Gone() const {
   return absl::UnavailableError(
       absl::StrCat("the process that predicts with job ", QuoteValue(options_.job_id),
                    " ended; retry; its output is in ", options_.log_path));
 }
 
+absl::Status Predictor::Send(const PredictorRequest& request, int descriptor) {
+  const absl::Status sent = socket_->Send(request.SerializeAsString(), descriptor);
+  return sent.ok() ? sent : Gone();
+}
+
 absl::Status Predictor::Load(const LoadWeights& load, int descriptor, absl::Status& broken) {
   PredictorRequest request;
   *request.mutable_load() = load;
-  broken = socket_->Send(request.SerializeAsString(), descriptor);
+  broken = Send(request, descriptor);
   if (!broken.ok()) return broken;
   const absl::StatusOr<PredictorResponse> response = Receive();
   broken = response.status();
@@ -255,7 +273,7 @@ absl::Status Predictor::Compute(const std::vector<PredictCall>& calls) {
     sent.push_back(&call);
   }
   if (sent.empty()) return absl::OkStatus();
-  absl::Status broken = socket_->Send(request.SerializeAsString());
+  absl::Status broken = Send(request);
   for (const PredictCall* const call : sent) {
     absl::StatusOr<PredictorResponse> response =
         broken.ok() ? Receive() : absl::StatusOr<PredictorResponse>(broken);

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,8 +45,9 @@ class Predictor final : public WeightsWatcher {
     std::string job_id;    // For messages.
     // Specification and latest checkpoint of the job, as far as it has one.
     training::v1::LoadWeights first;
-    // Whether a version from the job's worker is expected, for which the first call waits.
-    bool expects_version = false;
+    // Returns whether the job has a worker, whose first version is then waited for. Null for a
+    // checkpoint.
+    std::function<bool()> has_worker;
   };
 
   static constexpr absl::Duration kMaxIdle = absl::Minutes(5);
@@ -66,9 +68,10 @@ class Predictor final : public WeightsWatcher {
   struct End {
     absl::Status status;  // OK if it was idle.
     absl::Time time;
+    bool has_served = false;  // It had loaded weights.
   };
   std::optional<End> end() const;
-  // Returns when it had its last call; InfiniteFuture while one waits.
+  // Returns when it had its last call; InfiniteFuture while one waits, InfinitePast after its end.
   absl::Time last_use() const;
 
  private:
@@ -82,6 +85,8 @@ class Predictor final : public WeightsWatcher {
   absl::Status Serve();
   absl::Status StartProcess();
   absl::Status LoadFirst();
+  // Returns the first version; null if there is none, because the job lost its worker or is slow.
+  std::shared_ptr<const HeldWeights> AwaitFirst();
   // Waits for work. Empty work means that the process shall end.
   Work Next();
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -93,11 +98,15 @@ class Predictor final : public WeightsWatcher {
   // Returns the process's own error; a broken connection sets `broken`.
   absl::Status Load(const training::v1::LoadWeights& load, int descriptor, absl::Status& broken);
   absl::Status Compute(const std::vector<PredictCall>& calls);
+  absl::Status Send(const training::v1::PredictorRequest& request, int descriptor = -1);
   absl::StatusOr<training::v1::PredictorResponse> Receive();
+  // Returns the error of a process that has ended by itself.
+  absl::Status Gone() const;
 
   const Options options_;
   std::optional<WorkerProcess> process_;  // The thread's.
   std::optional<MemorySocket> socket_;    // The thread's.
+  bool has_served_ = false;               // The thread's.
   mutable absl::Mutex mutex_;
   std::deque<PredictCall> waiting_ ABSL_GUARDED_BY(mutex_);
   size_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

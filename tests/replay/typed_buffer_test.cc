@@ -186,10 +186,11 @@ TEST(TypedBufferTest, NamesTheColumnThatDiffers) {
   };
   std::vector<ReplayColumn> columns = Typed().columns();
   columns[4].max_length = 5;
-  EXPECT_EQ(fault(columns),
-            folder.path() +
-                ": column tokens is int32 [<=4, 2] in this buffer and int32 [<=5, 2] "
-                "in the request; accepted: the same columns, or another buffer");
+  EXPECT_EQ(
+      fault(columns),
+      folder.path() +
+          ": column tokens is int32 [<=4, 2] in this buffer and int32 [<=5, 2] "
+          "in the request; accepted: the same columns (in Python by columns=), or another buffer");
   columns.pop_back();
   EXPECT_THAT(fault(columns), HasSubstr("column tokens is int32 [<=4, 2] in this buffer and absent "
                                         "in the request"));

@@ -233,7 +233,7 @@ TEST_F(AppendTest, OtherSizesThanTheBuffersAreRefused) {
       {other}, grpc::StatusCode::FAILED_PRECONDITION,
       Folder() +
           ": column actions is float32 [1] in this buffer and float32 [2] in the request; "
-          "accepted: the same columns, or another buffer");
+          "accepted: the same columns (in Python by columns=), or another buffer");
   EXPECT_TRUE(Append({Batch("b-2", 3, 1)}).ok());
 }
 

@@ -29,9 +29,17 @@ using training::v1::PredictResponse;
 
 constexpr int64_t kMaxBatch = 65536;
 constexpr int64_t kMaxRows = 1024;
+// Whole numbers beyond this are not exact as float32.
+constexpr int64_t kMaxWhole = int64_t{1} << 24;
 
-absl::Status Explained(const std::exception& error) {
-  return absl::InternalError(ExplainException(error).message);
+// Returns the status of `action`, or INTERNAL with the exception that it throws.
+template <typename Action>
+absl::Status Guarded(const Action& action) {
+  try {
+    return action();
+  } catch (const std::exception& error) {
+    return absl::InternalError(ExplainException(error).message);
+  }
 }
 
 // Returns the tensors of a version as views of its file.
@@ -92,6 +100,18 @@ absl::StatusOr<torch::Tensor> Read(const std::string& name, const training::v1::
     return fault("has a number that is not finite; accepted: finite numbers");
   }
   return read;
+}
+
+// Returns whether float32 holds the whole numbers of an output.
+bool IsExact(const torch::Tensor& tensor) {
+  return !at::isIntegralType(tensor.scalar_type(), /*includeBool=*/false) || tensor.numel() == 0 ||
+         tensor.abs().max().item<int64_t>() <= kMaxWhole;
+}
+
+absl::Status TooLarge(const std::string& output) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("the output ", QuoteValue(output), " has whole numbers above ", kMaxWhole,
+                   ", which float32 does not hold; accepted: smaller ones"));
 }
 
 void Write(const torch::Tensor& tensor, bool bytes, training::v1::Tensor& to) {
@@ -164,7 +184,7 @@ bool FitTogether(const BatchTensors& a, const BatchTensors& b) {
                     });
 }
 
-// A process's model and the loop's parts.
+// The model of the process, and what it computes.
 class Predictor {
  public:
   // Loads weights, and builds the model before the first.
@@ -223,15 +243,6 @@ class Predictor {
   }
 
  private:
-  template <typename Action>
-  static absl::Status Guarded(const Action& action) {
-    try {
-      return action();
-    } catch (const std::exception& error) {
-      return Explained(error);
-    }
-  }
-
   absl::Status ComputeTogether(const std::vector<Call*>& calls) {
     BatchTensors inputs;
     for (const auto& [name, unused] : calls[0]->inputs) {
@@ -247,8 +258,9 @@ class Predictor {
       prediction.set_version(version_);
       prediction.set_step(step_);
       for (const auto& [name, tensor] : *outputs) {
-        Write(tensor.slice(0, begin, begin + call->rows), call->wants_bytes(),
-              (*prediction.mutable_outputs())[name]);
+        const torch::Tensor rows = tensor.slice(0, begin, begin + call->rows);
+        if (!IsExact(rows)) return TooLarge(name);
+        Write(rows, call->wants_bytes(), (*prediction.mutable_outputs())[name]);
       }
       begin += call->rows;
       const auto bytes = static_cast<int64_t>(prediction.ByteSizeLong());
@@ -291,16 +303,12 @@ absl::Status Handle(Predictor& predictor, const MemorySocket::Message& message,
                     MemorySocket& socket) {
   PredictorRequest request;
   if (!request.ParseFromString(message.bytes)) {
-    return absl::InvalidArgumentError("the message is not a PredictorRequest");
+    return absl::InvalidArgumentError("the message is not readable; accepted: a PredictorRequest");
   }
   if (request.has_load()) {
     Call load;
-    absl::Status loaded;
-    try {
-      loaded = predictor.Load(request.load(), message.descriptor);
-    } catch (const std::exception& error) {
-      loaded = Explained(error);
-    }
+    const absl::Status loaded =
+        Guarded([&] { return predictor.Load(request.load(), message.descriptor); });
     if (!loaded.ok()) load.Fail(loaded);
     absl::Status sent = socket.Send(load.response.SerializeAsString());
     if (!sent.ok()) return sent;

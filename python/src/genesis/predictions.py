@@ -30,14 +30,28 @@ class Prediction(Dict[str, "numpy.ndarray"]):
         self.step: int = response.step
 
 
+# Whole numbers beyond this are not exact as float32.
+_MAX_WHOLE = 1 << 24
+
+
 def _tensor(name: Any, value: Any) -> prediction_pb2.Tensor:
     import numpy
 
+    fault = ""
     try:
-        array = numpy.asarray(value, dtype="<f4", order="C")
+        if hasattr(value, "detach"):  # numpy has no BF16.
+            value = value.detach().cpu()
+            value = value.float() if value.is_floating_point() else value
+        array = numpy.asarray(value)
+        if array.dtype.kind not in "fiub":
+            fault = f" of the type {array.dtype}"
+        elif array.dtype.kind in "iu" and array.size and max(-int(array.min()), int(array.max())) > _MAX_WHOLE:
+            fault = f", and float32 holds whole numbers up to {_MAX_WHOLE}"
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InvalidArgumentError(f"input {shown(name)} is {shown(value)}; accepted: numbers, as an array, a tensor on the CPU or a list "
-                                   f"({error})") from None
+        fault = f" ({error})"
+    if fault:
+        raise InvalidArgumentError(f"input {shown(name)} is {shown(value)}{fault}; accepted: real numbers, as an array, a tensor or a list")
+    array = numpy.asarray(array, dtype="<f4", order="C")
     return prediction_pb2.Tensor(shape=array.shape, data=array.tobytes())
 
 
