@@ -79,6 +79,7 @@ class Documents(unittest.TestCase):
         output = self.run_page("http_api.md", AT_WORK)
         self.assertIn('"job_id":"run-2"', output.replace(" ", "").replace('"id":', '"job_id":'))
         self.assertIn("JOB_STATE_CANCELLED", output)
+        self.assertIn('"next_observation"', output)
 
     def test_the_page_of_traces(self):
         self.assertRegex(self.run_page("tracing.md", SERVING), r'"traceparent": ?"00-0af7651916cd43dd8448eb211c80319c-')
