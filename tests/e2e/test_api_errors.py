@@ -29,6 +29,7 @@ TABLE = [
     ("WatchJob", "NOT_FOUND", {"job_id": "absent"}),
     ("WatchJob", "INVALID_ARGUMENT", {"job_id": "hold-1", "cursor": 1 << 60}),
     ("WatchJobs", "INVALID_ARGUMENT", {"cursor": 1 << 60}),
+    ("Predict", "NOT_FOUND", {"job_id": "absent"}),
     ("WatchWeights", "NOT_FOUND", {"job_id": "absent"}),
     ("WatchWeights", "FAILED_PRECONDITION", {"job_id": "ok-done"}),
     ("WatchWeights", "INVALID_ARGUMENT", {"job_id": "hold-1", "interval_seconds": -1}),
@@ -117,6 +118,10 @@ ELSEWHERE = {
     ("WatchJob", "RESOURCE_EXHAUSTED"):
         "tests/e2e/test_hostile_callers.py test_watches_are_bounded_and_the_limit_is_named",
     ("WatchJobs", "RESOURCE_EXHAUSTED"): "tests/server/fleet_watch_test.cc TheWatchesOfOneCallerAreBounded",
+    ("Predict", "INVALID_ARGUMENT"): "tests/e2e/test_predictions.py test_bad_input_is_refused_and_the_next_call_works",
+    ("Predict", "FAILED_PRECONDITION"): "tests/e2e/test_predictions.py test_what_cannot_predict_says_why",
+    ("Predict", "RESOURCE_EXHAUSTED"): "tests/e2e/test_predictions.py test_calls_too_many_are_refused_at_once",
+    ("Predict", "UNAVAILABLE"): "tests/e2e/test_predictions.py test_one_that_is_killed_is_started_again",
     ("WatchWeights", "RESOURCE_EXHAUSTED"): "tests/e2e/test_weights.py test_the_watches_of_one_caller_are_bounded",
     ("GetJob", "RESOURCE_EXHAUSTED"): "tests/server/fleet_watch_test.cc TheWaitsOfOneCallerAreBounded",
     ("ListEvents", "RESOURCE_EXHAUSTED"): "tests/server/fleet_watch_test.cc TheWaitsOfOneCallerAreBounded",
