@@ -70,7 +70,7 @@ def expected(twin, observation, action, trained_steps=1):
 
 class PredictionTest(harness.DaemonTest):
     def begin(self, *flags):
-        self.daemon = self.start(*flags)
+        self.daemon = self.start(*(flags or ("--workers-predictors", "8")))
         self.client = genesis.Client(self.daemon.grpc)
         self.addCleanup(self.client.close)
         self.random = numpy.random.default_rng(7)
