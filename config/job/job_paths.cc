@@ -1,5 +1,6 @@
 #include "config/job/job_paths.h"
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "config/job/model_kinds.h"
 #include "google/protobuf/descriptor.h"
@@ -43,6 +44,12 @@ void SetPath(training::v1::JobSpec& spec, const std::string& field, const std::s
     const google::protobuf::Reflection& reflection = *message->GetReflection();
     if (named.message_type() == nullptr) return reflection.SetString(message, &named, path);
     message = reflection.MutableMessage(message, &named);
+  }
+}
+
+void PutPathsBelow(const std::string& datasets_root, training::v1::JobSpec& spec) {
+  for (const JobPath& named : PathsOf(spec)) {
+    SetPath(spec, named.field, absl::StrCat(datasets_root, "/", named.path));
   }
 }
 

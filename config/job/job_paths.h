@@ -20,4 +20,7 @@ std::vector<JobPath> PathsOf(const training::v1::JobSpec& spec);
 // Replaces the path of `field`, which must be one that PathsOf returns for `spec`.
 void SetPath(training::v1::JobSpec& spec, const std::string& field, const std::string& path);
 
+// Makes every path of `spec` absolute: below the dataset root.
+void PutPathsBelow(const std::string& datasets_root, training::v1::JobSpec& spec);
+
 }  // namespace genesis

@@ -248,10 +248,7 @@ training::v1::StartJob Dispatcher::MakeStart(const Job& job) const {
   start.set_claim(job.claim());
   *start.mutable_spec() = job.spec();
   Shrink(job.batch_halvings(), *start.mutable_spec()->mutable_training());
-  for (const JobPath& named : PathsOf(start.spec())) {
-    SetPath(*start.mutable_spec(), named.field,
-            absl::StrCat(options_.datasets_root, "/", named.path));
-  }
+  PutPathsBelow(options_.datasets_root, *start.mutable_spec());
   if (const auto initial = table_.FindCheckpoint(job.spec().start_from_checkpoint())) {
     start.mutable_spec()->mutable_model()->set_initial_weights(initial->path());
   }

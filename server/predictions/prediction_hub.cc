@@ -41,10 +41,7 @@ Predictor::Options PredictionHub::OptionsFor(const Job& job, const Checkpoint* c
   predictor.log_path = absl::StrCat(options_.log_dir, "/predictor.log");
   predictor.job_id = job.id();
   *predictor.first.mutable_spec() = job.spec();
-  for (const JobPath& named : PathsOf(job.spec())) {
-    SetPath(*predictor.first.mutable_spec(), named.field,
-            absl::StrCat(options_.datasets_root, "/", named.path));
-  }
+  PutPathsBelow(options_.datasets_root, *predictor.first.mutable_spec());
   const Checkpoint& newest = checkpoint == nullptr ? job.latest_checkpoint() : *checkpoint;
   predictor.first.set_checkpoint_path(newest.path());
   predictor.first.set_checkpoint_step(newest.step());
