@@ -1,10 +1,8 @@
 #include "server/predictions/predictor.h"
 
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <utility>
@@ -55,7 +53,7 @@ Predictor::~Predictor() {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
     // Its end breaks the connection for which the thread may wait.
-    if (pidfd_ >= 0) syscall(SYS_pidfd_send_signal, pidfd_, SIGKILL, nullptr, 0);
+    if (running_ != nullptr) running_->Signal(SIGKILL);
   }
   thread_.join();
 }
@@ -104,7 +102,7 @@ void Predictor::Run() {
   if (process_.has_value()) {
     {
       absl::MutexLock lock(&mutex_);
-      pidfd_ = -1;
+      running_ = nullptr;
     }
     process_->Signal(SIGKILL);  // It holds nothing that could be lost.
     process_->Reap();
@@ -164,7 +162,7 @@ absl::Status Predictor::StartProcess() {
   process_.emplace(*std::move(process));
   spdlog::info("process {} predicts with job {}", process_->pid(), options_.job_id);
   absl::MutexLock lock(&mutex_);
-  pidfd_ = process_->pidfd();
+  running_ = &*process_;
   return absl::OkStatus();
 }
 
@@ -233,7 +231,8 @@ absl::StatusOr<PredictorResponse> Predictor::Receive() {
   if (absl::IsDeadlineExceeded(message.status())) {
     return absl::UnavailableError(
         absl::StrCat("the process that predicts with job ", QuoteValue(options_.job_id),
-                     " was ended because it took more than 60 s; send smaller batches"));
+                     " was ended because it took more than ", absl::ToInt64Seconds(kMaxSilence),
+                     " s; send smaller batches"));
   }
   return Gone();
 }
@@ -259,17 +258,17 @@ absl::Status Predictor::Load(const LoadWeights& load, int descriptor, absl::Stat
   return broken.ok() ? ToStatus(*response) : broken;
 }
 
-absl::Status Predictor::Compute(const std::vector<PredictCall>& calls) {
+absl::Status Predictor::Compute(std::vector<PredictCall>& calls) {
   PredictorRequest request;
   std::vector<const PredictCall*> sent;
-  for (const PredictCall& call : calls) {
+  for (PredictCall& call : calls) {
     const absl::Status wanted =
         call.caller.check == nullptr ? absl::OkStatus() : call.caller.check();
     if (!wanted.ok()) {
       call.callback(wanted);
       continue;
     }
-    *request.add_calls() = call.request;
+    *request.add_calls() = std::move(call.request);
     sent.push_back(&call);
   }
   if (sent.empty()) return absl::OkStatus();

@@ -97,7 +97,8 @@ class Predictor final : public WeightsWatcher {
   }
   // Returns the process's own error; a broken connection sets `broken`.
   absl::Status Load(const training::v1::LoadWeights& load, int descriptor, absl::Status& broken);
-  absl::Status Compute(const std::vector<PredictCall>& calls);
+  // Moves the requests out of the calls. Returns an error of the connection.
+  absl::Status Compute(std::vector<PredictCall>& calls);
   absl::Status Send(const training::v1::PredictorRequest& request, int descriptor = -1);
   absl::StatusOr<training::v1::PredictorResponse> Receive();
   // Returns the error of a process that has ended by itself.
@@ -114,7 +115,7 @@ class Predictor final : public WeightsWatcher {
   absl::Time last_use_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const HeldWeights> newest_ ABSL_GUARDED_BY(mutex_);  // Not loaded yet.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  int pidfd_ ABSL_GUARDED_BY(mutex_) = -1;  // The process while it runs.
+  const WorkerProcess* running_ ABSL_GUARDED_BY(mutex_) = nullptr;  // process_ while it runs.
   std::optional<End> end_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };

@@ -1,6 +1,8 @@
 #include "trainer/predict/predictor.h"
 
+#include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -132,7 +134,6 @@ struct Call {
   int64_t rows = 0;
   PredictorResponse response;
 
-  bool failed() const { return response.code() != 0; }
   void Fail(const absl::Status& status) {
     response.set_code(static_cast<int>(status.code()));
     response.set_message(std::string(status.message()));
@@ -175,13 +176,16 @@ absl::Status ReadInputs(const ServedModel& model, Call& call) {
   return model.Check(call.inputs);
 }
 
-// Returns whether the inputs of two calls can be computed as one batch.
-bool FitTogether(const BatchTensors& a, const BatchTensors& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const auto& left, const auto& right) {
-                      return left.first == right.first &&
-                             left.second.sizes().slice(1) == right.second.sizes().slice(1);
-                    });
+// Names and shapes of the inputs of a call for one example. Calls that have the same ones can be
+// computed as one batch.
+using Shapes = std::vector<std::pair<std::string, std::vector<int64_t>>>;
+
+Shapes ShapesOf(const BatchTensors& inputs) {
+  Shapes shapes;
+  for (const auto& [name, tensor] : inputs) {
+    shapes.emplace_back(name, tensor.sizes().slice(1).vec());
+  }
+  return shapes;
 }
 
 // The model of the process, and what it computes.
@@ -216,21 +220,17 @@ class Predictor {
   // Computes the responses to all calls, in their order.
   std::vector<Call> Compute(const PredictorRequest& request) {
     std::vector<Call> calls(static_cast<size_t>(request.calls_size()));
+    std::map<Shapes, std::vector<Call*>> batches;
     for (size_t i = 0; i < calls.size(); ++i) {
       calls[i].request = &request.calls(static_cast<int>(i));
       const absl::Status read = Guarded([&] { return ReadInputs(*model_, calls[i]); });
-      if (!read.ok()) calls[i].Fail(read);
-    }
-    std::vector<bool> done(calls.size());
-    for (size_t i = 0; i < calls.size(); ++i) {
-      std::vector<Call*> together;
-      for (size_t j = i; j < calls.size(); ++j) {
-        if (done[j] || calls[j].failed() || !FitTogether(calls[i].inputs, calls[j].inputs))
-          continue;
-        done[j] = true;
-        together.push_back(&calls[j]);
+      if (read.ok()) {
+        batches[ShapesOf(calls[i].inputs)].push_back(&calls[i]);
+      } else {
+        calls[i].Fail(read);
       }
-      if (together.empty()) continue;
+    }
+    for (const auto& [shapes, together] : batches) {
       if (Guarded([&] { return ComputeTogether(together); }).ok()) continue;
       // One call must not fail another.
       for (Call* const call : together) {

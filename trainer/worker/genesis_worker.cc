@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <vector>
@@ -190,10 +191,8 @@ int Main(int argc, char** argv) {
   }
   const bool attach = !flags.server.empty();
   const bool describes = flags.describe_device || !flags.describe_step.empty();
-  if (static_cast<int>(!flags.local.spec.empty()) + static_cast<int>(attach) +
-              static_cast<int>(flags.predict) !=
-          1 &&
-      !describes) {
+  const bool modes[] = {!flags.local.spec.empty(), attach, flags.predict};
+  if (std::count(std::begin(modes), std::end(modes), true) != 1 && !describes) {
     return Usage("exactly one of --spec, --daemon and --predict is needed");
   }
   flags.daemon.address.server = flags.server;
