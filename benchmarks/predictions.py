@@ -29,11 +29,6 @@ def submit(client):
     return client.submit(spec)
 
 
-def percentiles(times):
-    ordered = sorted(times)
-    return {name: 1e3 * ordered[min(len(ordered) - 1, int(share * len(ordered)))] for name, share in (("p50", 0.5), ("p99", 0.99))}
-
-
 def latency(job, rate, seconds):
     """Returns the percentiles of calls at a fixed rate. Milliseconds."""
     import numpy
@@ -48,7 +43,8 @@ def latency(job, rate, seconds):
         return time.monotonic() - due
 
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
-        return percentiles(pool.map(call, range(int(rate * seconds))))
+        times = list(pool.map(call, range(int(rate * seconds))))
+    return {"p50": 1e3 * spread.quantile(times, 0.5), "p99": 1e3 * spread.quantile(times, 0.99)}
 
 
 def rollouts(function):
