@@ -17,7 +17,7 @@
 //   splutter-*    as crash-*, but first writes bytes that are not UTF-8 to its output
 //   flood-*       as hold-*, but fills its output
 //   foreign-*     reports a checkpoint of job ok-other and its removal, and one outside its folder
-// With --verify FILE it verifies a file instead.
+// With --verify FILE it verifies a file instead, and with --predict it refuses to predict.
 // If it resumes, it first reports the step of its checkpoint.
 #include <grpcpp/grpcpp.h>
 #include <signal.h>
@@ -30,6 +30,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/files/memory_socket.h"
 #include "genesis/training/v1/worker_service.grpc.pb.h"
 
 namespace genesis {
@@ -283,11 +284,23 @@ int Verify(const std::string& path) {
   return 1;
 }
 
+// Acts like genesis-worker --predict with weights that it cannot load.
+int Predict() {
+  MemorySocket socket(STDIN_FILENO, absl::InfiniteDuration());
+  PredictorResponse response;
+  response.set_code(static_cast<int>(absl::StatusCode::kFailedPrecondition));
+  response.set_message("a fake worker has no model");
+  while (socket.Receive().ok() && socket.Send(response.SerializeAsString()).ok()) {
+  }
+  return 0;
+}
+
 }  // namespace
 }  // namespace genesis
 
 int main(int argc, char** argv) {
   if (argc == 3 && std::string(argv[1]) == "--verify") return genesis::Verify(argv[2]);
+  if (argc > 1 && std::string(argv[1]) == "--predict") return genesis::Predict();
   if (argc != 9 || std::string(argv[1]) != "--daemon" || std::string(argv[3]) != "--worker-id") {
     std::cerr << "usage: fake_worker --daemon ADDRESS --worker-id ID --threads N --device NAME\n";
     return 2;
