@@ -81,11 +81,6 @@ void CheckFollow(const JobSpec& spec, Faults& faults) {
                absl::StrCat(replay.samples_per_insert_tolerance(),
                             " needs dataset.replay.samples_per_insert; give one, or remove it"));
   }
-  if (spec.dataset().sampling().kind() == training::v1::SAMPLING_KIND_PRIORITIZED) {
-    faults.Add("dataset.sampling.kind", "",
-               "PRIORITIZED conflicts with dataset.replay.follow, for which priorities are not "
-               "kept; use UNIFORM or NEWEST");
-  }
   if (replay.newest_transitions() > 0 &&
       replay.newest_transitions() < spec.training().batch_size()) {
     faults.Add(

@@ -201,14 +201,7 @@ TEST(DatasetValidationTest, RefusesValuesOutOfRange) {
        },
        "dataset.replay.samples_per_insert_tolerance: 8 needs dataset.replay.samples_per_insert; "
        "give "
-       "one, or remove it"},
-      {[](DatasetSpec& d) {
-         d.mutable_replay()->set_path("arm");
-         d.mutable_replay()->set_follow(true);
-         d.mutable_sampling()->set_kind(training::v1::SAMPLING_KIND_PRIORITIZED);
-       },
-       "dataset.sampling.kind: PRIORITIZED conflicts with dataset.replay.follow, for which "
-       "priorities are not kept; use UNIFORM or NEWEST"}};
+       "one, or remove it"}};
   for (const auto& [change, message] : rows) {
     EXPECT_THAT(FaultsAfter(change), ElementsAre(message));
   }

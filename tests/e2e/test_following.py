@@ -168,7 +168,6 @@ class Following(harness.DaemonTest):
         client.append("shop", range(4))
         for replay, more, part in (
                 ({"min_size": 5, "follow": False}, {}, "5 needs dataset.replay.follow"),
-                ({}, {"sampling": {"kind": "SAMPLING_KIND_PRIORITIZED"}}, "PRIORITIZED conflicts with"),
                 ({"samples_per_insert_tolerance": 3}, {}, "3 needs dataset.replay.samples_per_insert")):
             spec = following("shop", replay)
             spec["dataset"].update(more)

@@ -64,8 +64,15 @@ class Dataset {
   // Transitions also have next_observation.
   virtual const std::map<std::string, ColumnStatistics>& statistics() const = 0;
 
-  // One priority > 0 per training example, or empty if the data has none.
+  // Returns one priority > 0 per training example; empty if the data has none. In a followed replay
+  // buffer, an example without a priority has 0.
   virtual const std::vector<float>& priorities() const = 0;
+
+  // The training examples of a followed replay buffer change: old ones are dropped, and new ones
+  // added at the end. Returns the number of those that have been dropped so far.
+  virtual int64_t dropped() const { return 0; }
+  // Returns the number of training examples that were there before transition number `next`.
+  virtual int64_t SizeBefore(uint64_t /*next*/) const { return training_size(); }
 
   // Describes the data: "33600 transitions of 168 episodes to train on, 2400 of 12 held out".
   virtual std::string Describe() const = 0;

@@ -21,14 +21,16 @@ FollowedReplay::FollowedReplay(const training::v1::JobSpec& spec)
     : name_(ReplayName(spec.dataset().replay().path())),
       holdout_fraction_(spec.dataset().replay().holdout_fraction()),
       steps_(std::max(1, spec.model().world_model().rollout_steps())),
-      newest_transitions_(spec.dataset().replay().newest_transitions()) {}
+      newest_transitions_(spec.dataset().replay().newest_transitions()),
+      prioritized_(spec.dataset().sampling().kind() == training::v1::SAMPLING_KIND_PRIORITIZED) {}
 
 absl::StatusOr<std::unique_ptr<FollowedReplay>> FollowedReplay::Open(
     const training::v1::JobSpec& spec) {
   std::unique_ptr<FollowedReplay> dataset(new FollowedReplay(spec));
   absl::StatusOr<ReplaySnapshot> snapshot = ReplaySnapshot::Open(
       spec.dataset().replay().path(), [&dataset](uint64_t number, const ReplayRowEnd& end) {
-        dataset->new_rows_.push_back({.number = number, .ends_episode = end.flags != 0});
+        dataset->new_rows_.push_back(
+            {.number = number, .ends_episode = end.flags != 0, .priority = end.priority});
       });
   if (!snapshot.ok()) return snapshot.status();
   absl::Status status = dataset->SetColumns(snapshot->layout(), spec.model().has_exported());
@@ -59,7 +61,8 @@ absl::Status FollowedReplay::SetColumns(const ReplayLayout& layout, bool is_expo
 absl::StatusOr<ReplayRange> FollowedReplay::Look() {
   const absl::MutexLock lock(&mutex_);
   absl::Status status = snapshot_->ReadNew([this](uint64_t number, const ReplayRowEnd& end) {
-    new_rows_.push_back({.number = number, .ends_episode = end.flags != 0});
+    new_rows_.push_back(
+        {.number = number, .ends_episode = end.flags != 0, .priority = end.priority});
   });
   if (!status.ok()) return status;
   return ReplayRange{.first = std::max(range_.first, snapshot_->FirstInFolder()),
@@ -67,6 +70,7 @@ absl::StatusOr<ReplayRange> FollowedReplay::Look() {
 }
 
 void FollowedReplay::Take(const ReplayRange& range) {
+  const int64_t oldest = training_.begin;
   while (!new_rows_.empty() && new_rows_.front().number < range.next) {
     AddRow(new_rows_.front());
     range_.next = new_rows_.front().number + 1;
@@ -85,6 +89,23 @@ void FollowedReplay::Take(const ReplayRange& range) {
     snapshot_->Forget(range.first);
   }
   LimitAge();
+  if (!prioritized_) return;
+  const auto gone =
+      std::min<int64_t>(training_.begin - oldest, static_cast<int64_t>(priorities_.size()));
+  priorities_.erase(priorities_.begin(), priorities_.begin() + gone);
+}
+
+int64_t FollowedReplay::SizeBefore(uint64_t next) const {
+  // The first row of a window that was not complete.
+  const uint64_t limit = next - std::min(next, static_cast<uint64_t>(steps_ - 1));
+  int64_t before = training_.begin;
+  for (auto episode = training_.episodes.begin(); episode != training_.episodes.end(); ++episode) {
+    if (episode->first >= limit) break;
+    const auto after = std::next(episode);
+    const int64_t end = after == training_.episodes.end() ? training_.end : after->first_window;
+    before = std::min(end, episode->first_window + static_cast<int64_t>(limit - episode->first));
+  }
+  return std::clamp<int64_t>(before - training_.begin, 0, training_.size());
 }
 
 // Notes that transitions up to `next` were evicted before they could be read.
@@ -104,11 +125,25 @@ void FollowedReplay::AddRow(const NewRow& row) {
     }
     Episode& episode = open_part_->episodes.back();
     episode.next = row.number + 1;
-    if (episode.next - episode.first >= static_cast<uint64_t>(steps_)) ++open_part_->end;
+    if (prioritized_) {
+      if (episode.first == row.number) recent_.clear();
+      recent_.push_back(row.priority);
+    }
+    if (episode.next - episode.first >= static_cast<uint64_t>(steps_)) AddWindow();
   }
   if (!row.ends_episode) return;
   open_part_ = nullptr;
   skipping_ = false;
+}
+
+// Adds the window whose last transition has arrived.
+void FollowedReplay::AddWindow() {
+  ++open_part_->end;
+  if (!prioritized_) return;
+  // A window has the priority of its step with the highest priority.
+  const float highest = *std::max_element(recent_.begin(), recent_.end());
+  recent_.pop_front();
+  if (open_part_ == &training_) priorities_.push_back(highest);
 }
 
 void FollowedReplay::Evict(Part& part) const {

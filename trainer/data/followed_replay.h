@@ -55,7 +55,10 @@ class FollowedReplay final : public Dataset {
   absl::Status Gather(absl::Span<const int64_t> examples,
                       absl::Span<std::byte* const> out) const override;
   const std::map<std::string, ColumnStatistics>& statistics() const override { return statistics_; }
-  const std::vector<float>& priorities() const override { return no_priorities_; }
+  // Returns the priorities of the transitions; empty unless sampling is prioritized.
+  const std::vector<float>& priorities() const override { return priorities_; }
+  int64_t dropped() const override { return training_.begin; }
+  int64_t SizeBefore(uint64_t next) const override;
   std::string Describe() const override;
 
  private:
@@ -77,6 +80,7 @@ class FollowedReplay final : public Dataset {
   struct NewRow {
     uint64_t number = 0;
     bool ends_episode = false;
+    float priority = 0;
   };
 
   explicit FollowedReplay(const training::v1::JobSpec& spec);
@@ -85,6 +89,7 @@ class FollowedReplay final : public Dataset {
   void AddRow(const NewRow& row);
   void Evict(Part& part) const;
   void LimitAge();
+  void AddWindow();
   template <typename Visit>
   absl::Status VisitTrainingRows(const Visit& visit) const;
   absl::Status CheckChanges(const float* row, uint64_t number) const;
@@ -96,6 +101,7 @@ class FollowedReplay final : public Dataset {
   const double holdout_fraction_;
   const int64_t steps_;
   const int64_t newest_transitions_;
+  const bool prioritized_;
   mutable absl::Mutex mutex_;
   std::unique_ptr<ReplaySnapshot> snapshot_ ABSL_PT_GUARDED_BY(mutex_);
   std::optional<VectorColumns> vectors_;  // Exactly one of the two is set.
@@ -107,7 +113,8 @@ class FollowedReplay final : public Dataset {
   bool skipping_ = false;      // Leave out rows up to the end of their episode.
   std::vector<Field> fields_;
   std::map<std::string, ColumnStatistics> statistics_;
-  const std::vector<float> no_priorities_;
+  std::vector<float> priorities_;
+  std::deque<float> recent_;  // Priorities of the newest transitions of the open episode.
 };
 
 }  // namespace genesis

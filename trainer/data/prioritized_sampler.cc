@@ -34,6 +34,7 @@ PrioritizedSampler::PrioritizedSampler(std::vector<float> priorities,
 }
 
 int64_t PrioritizedSampler::batches_per_epoch() const {
+  if (options_.endless) return std::numeric_limits<int64_t>::max();
   const auto size = static_cast<int64_t>(priorities_.size());
   return std::max<int64_t>(1, size / options_.batch_size);
 }
@@ -45,14 +46,36 @@ void PrioritizedSampler::Restore(std::vector<float> priorities) {
     if (!std::isfinite(priority)) priority = kHighest;
     if (priority <= 0) priority = lowest;
   }
-  BuildTree();
+  MakeRoom();
+  for (size_t i = 0; i < priorities_.size(); ++i) SetLeaf(static_cast<int64_t>(i));
+  SumLeaves();
 }
 
-void PrioritizedSampler::BuildTree() {
+void PrioritizedSampler::Slide(int64_t dropped, absl::Span<const float> added) {
+  const size_t kept = priorities_.size() - static_cast<size_t>(dropped);
+  priorities_.erase(priorities_.begin(), priorities_.begin() + dropped);
+  priorities_.insert(priorities_.end(), added.begin(), added.end());
+  const auto highest = std::max_element(priorities_.begin(), priorities_.end());
+  const float first = highest == priorities_.end() || *highest <= 0 ? 1.0f : *highest;
+  std::replace(priorities_.begin() + static_cast<int64_t>(kept), priorities_.end(), 0.0f, first);
+  // The powers of the kept ones are known.
+  const auto begin = sum_.begin() + static_cast<int64_t>(leaves_) + dropped;
+  const std::vector<double> weights(begin, begin + static_cast<int64_t>(kept));
+  MakeRoom();
+  std::copy(weights.begin(), weights.end(), sum_.begin() + static_cast<int64_t>(leaves_));
+  std::copy(weights.begin(), weights.end(), least_.begin() + static_cast<int64_t>(leaves_));
+  for (size_t i = kept; i < priorities_.size(); ++i) SetLeaf(static_cast<int64_t>(i));
+  SumLeaves();
+}
+
+// Makes the tree one of leaves without examples, enough for all.
+void PrioritizedSampler::MakeRoom() {
   while (leaves_ < priorities_.size()) leaves_ *= 2;
   sum_.assign(2 * leaves_, 0.0);
   least_.assign(2 * leaves_, std::numeric_limits<double>::infinity());
-  for (size_t i = 0; i < priorities_.size(); ++i) SetLeaf(static_cast<int64_t>(i));
+}
+
+void PrioritizedSampler::SumLeaves() {
   for (size_t node = leaves_ - 1; node >= 1; --node) {
     sum_[node] = sum_[2 * node] + sum_[2 * node + 1];
     least_[node] = std::min(least_[2 * node], least_[2 * node + 1]);

@@ -13,6 +13,7 @@ struct PrioritizedOptions {
   uint64_t seed = 0;
   double priority_exponent = 0.6;    // alpha, above 0 and at most 1.
   double importance_exponent = 0.4;  // beta, same range.
+  bool endless = false;              // One epoch without an end, because the examples change.
 };
 
 // The examples of one batch and the factor of each one's loss.
@@ -31,7 +32,8 @@ struct PrioritizedBatch {
 // the sums of their two children. A run resumed with its priorities therefore draws the same
 // batches.
 //
-// Owner: the run. Threads: one. Requires one priority per example, each finite and > 0.
+// Owner: the run. Threads: one. Requires one priority per example, each finite and > 0, and an
+// example for Draw.
 class PrioritizedSampler {
  public:
   PrioritizedSampler(std::vector<float> priorities, const PrioritizedOptions& options);
@@ -53,12 +55,16 @@ class PrioritizedSampler {
   void Seek(const SamplerPosition& position) { position_ = position; }
   // Requires one priority per example.
   void Restore(std::vector<float> priorities);
+  // Forgets the oldest `dropped` examples, so that the next one becomes example 0, and adds others
+  // at the end. One with priority 0 gets the highest of all, so that it is drawn soon.
+  void Slide(int64_t dropped, absl::Span<const float> added);
 
   double Probability(int64_t example) const;
 
  private:
   void SetLeaf(int64_t example);
-  void BuildTree();
+  void MakeRoom();
+  void SumLeaves();
   int64_t Find(double share) const;
 
   const PrioritizedOptions options_;

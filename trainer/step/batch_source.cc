@@ -1,5 +1,6 @@
 #include "trainer/step/batch_source.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -37,17 +38,20 @@ BatchSource::BatchSource(const Dataset& dataset, const training::v1::JobSpec& sp
                              : dataset.training_size() / (batch_size_ * share.count)),
       copies_(StreamOfCopies(device)) {
   const training::v1::SamplingSpec& sampling = spec.dataset().sampling();
-  if (spec.dataset().replay().follow()) {
-    followed_.emplace(batch_examples(), spec.training().seed(),
-                      sampling.kind() == training::v1::SAMPLING_KIND_NEWEST);
-  } else if (sampling.kind() != training::v1::SAMPLING_KIND_PRIORITIZED) {
-    sampler_.emplace(dataset.training_size(), batch_examples(), spec.training().seed());
-  } else {
-    prioritized_.emplace(dataset.priorities(),
+  const bool follows = spec.dataset().replay().follow();
+  if (sampling.kind() == training::v1::SAMPLING_KIND_PRIORITIZED) {
+    prioritized_.emplace(std::vector<float>(),
                          PrioritizedOptions{.batch_size = batch_size_ * share.count,
                                             .seed = spec.training().seed(),
                                             .priority_exponent = sampling.priority_exponent(),
-                                            .importance_exponent = sampling.importance_exponent()});
+                                            .importance_exponent = sampling.importance_exponent(),
+                                            .endless = follows});
+    prioritized_->Slide(0, dataset.priorities());
+  } else if (follows) {
+    followed_.emplace(batch_examples(), spec.training().seed(),
+                      sampling.kind() == training::v1::SAMPLING_KIND_NEWEST);
+  } else {
+    sampler_.emplace(dataset.training_size(), batch_examples(), spec.training().seed());
   }
   Start();
 }
@@ -184,8 +188,15 @@ void BatchSource::Seek(const SamplerPosition& position) {
 
 void BatchSource::ChangeExamples(const std::function<void()>& change) {
   Stop();
+  const int64_t dropped = dataset_.dropped();
   change();
-  followed_->Seek(position_);
+  if (followed_) followed_->Seek(position_);
+  if (prioritized_) {
+    const auto known = static_cast<int64_t>(prioritized_->priorities().size());
+    const int64_t gone = std::min(known, dataset_.dropped() - dropped);
+    const absl::Span<const float> priorities = dataset_.priorities();
+    prioritized_->Slide(gone, priorities.subspan(static_cast<size_t>(known - gone)));
+  }
   Start();
 }
 
@@ -199,11 +210,18 @@ torch::Tensor BatchSource::priorities() const {
   return prioritized() ? torch::tensor(prioritized_->priorities()) : torch::Tensor();
 }
 
-void BatchSource::RestorePriorities(const torch::Tensor& priorities) {
+void BatchSource::RestorePriorities(const torch::Tensor& priorities, int64_t next) {
   // A tensor from a file may be a view that is not contiguous.
   const torch::Tensor host = priorities.to(at::kCPU, at::kFloat).contiguous();
-  const float* const values = host.const_data_ptr<float>();
-  prioritized_->Restore({values, values + host.numel()});
+  const int64_t kept = dataset_.SizeBefore(static_cast<uint64_t>(next));
+  const bool follows = batches_per_epoch_ == std::numeric_limits<int64_t>::max();
+  // They are of other data.
+  if (kept > host.numel() || (!follows && kept != host.numel())) return;
+  const float* const end = host.const_data_ptr<float>() + host.numel();
+  prioritized_->Restore({end - kept, end});
+  if (kept == dataset_.training_size()) return;
+  prioritized_->Slide(
+      0, absl::MakeConstSpan(dataset_.priorities()).subspan(static_cast<size_t>(kept)));
 }
 
 }  // namespace genesis

@@ -41,7 +41,7 @@ struct BatchShare {
 class BatchSource {
  public:
   // Requires 1 <= batch_size * share.count <= dataset.training_size(). Prioritized sampling
-  // requires a dataset with priorities.
+  // requires a dataset with priorities, or a followed one.
   BatchSource(const Dataset& dataset, const training::v1::JobSpec& spec, at::Device device,
               BatchShare share = {});
   ~BatchSource();
@@ -71,7 +71,8 @@ class BatchSource {
   void Reprioritize(const torch::Tensor& losses);
   // Priorities, float32 [examples]; undefined if sampling is uniform.
   torch::Tensor priorities() const;
-  void RestorePriorities(const torch::Tensor& priorities);
+  // `next` is the number after that of the newest transition that a followed replay buffer had.
+  void RestorePriorities(const torch::Tensor& priorities, int64_t next);
 
  private:
   // A batch and the sampler's position after it.

@@ -420,9 +420,8 @@ absl::Status TrainingSession::PutState(const TrainingState& state, PrecisionMode
     if (device_rng.sizes() == generator.get_state().sizes()) generator.set_state(device_rng);
   }
   TakePlace(state.position);
-  if (source_->prioritized() && state.priorities.defined() &&
-      state.priorities.numel() == source_->priorities().numel()) {
-    source_->RestorePriorities(state.priorities);
+  if (source_->prioritized() && state.priorities.defined()) {
+    source_->RestorePriorities(state.priorities, state.position.progress.next_transition());
   }
   step_->SetApplied(state.position.applied_steps);
   return absl::OkStatus();

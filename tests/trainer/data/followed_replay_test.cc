@@ -10,6 +10,7 @@
 #include <memory>
 #include <random>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -41,13 +42,17 @@ class FollowedReplayTest : public testing::Test {
     writer_ = *std::move(writer);
   }
 
-  std::unique_ptr<FollowedReplay> Open(int rollout_steps = 1, int64_t newest = 0) const {
+  std::unique_ptr<FollowedReplay> Open(int rollout_steps = 1, int64_t newest = 0,
+                                       bool prioritized = false) const {
     training::v1::JobSpec spec = WorldModelJob(rollout_steps);
     training::v1::ReplaySpec& replay = *spec.mutable_dataset()->mutable_replay();
     replay.set_path(folder_.path());
     replay.set_holdout_fraction(kHoldout);
     replay.set_follow(true);
     replay.set_newest_transitions(newest);
+    if (prioritized) {
+      spec.mutable_dataset()->mutable_sampling()->set_kind(training::v1::SAMPLING_KIND_PRIORITIZED);
+    }
     auto dataset = FollowedReplay::Open(spec);
     EXPECT_TRUE(dataset.ok()) << dataset.status();
     return dataset.ok() ? *std::move(dataset) : nullptr;
@@ -66,6 +71,11 @@ class FollowedReplayTest : public testing::Test {
                              .terminal = ends && i + 1 == count,
                              .timeout = false,
                              .priority = {}});
+      priorities_.push_back(0);
+      // Each third append has no priorities.
+      if (next_ % 3 == 0) continue;
+      priorities_.back() = static_cast<float>(1 + priorities_.size() * 7 % 31);
+      transitions.back().priority = priorities_.back();
     }
     ASSERT_TRUE(AppendTo(*writer_, absl::StrCat(next_), transitions).ok());
     if (starts_.empty() || ended_) starts_.push_back(next_);
@@ -117,9 +127,47 @@ class FollowedReplayTest : public testing::Test {
   const TempDir folder_;
   std::unique_ptr<ReplayWriter> writer_;
   uint64_t next_ = 0;
-  std::vector<uint64_t> starts_;  // First transitions of all episodes.
+  std::vector<float> priorities_;  // One for each transition; 0 for none.
+  std::vector<uint64_t> starts_;   // First transitions of all episodes.
   bool ended_ = true;
 };
+
+TEST_F(FollowedReplayTest, PrioritiesAreThoseOfTheExamples) {
+  std::mt19937 random(6);
+  Append(3, true);
+  for (const auto& [steps, newest] :
+       std::vector<std::pair<int, int64_t>>{{1, 0}, {3, 0}, {2, 20}}) {
+    const std::unique_ptr<FollowedReplay> dataset = Open(steps, newest, /*prioritized=*/true);
+    Follow(*dataset);
+    for (int i = 0; i < 200; ++i) {
+      Append(1 + static_cast<int>(random() % 9), random() % 3 != 0);
+      if (random() % 3 == 0) continue;
+      const ReplayRange before = dataset->range();
+      const std::vector<uint64_t> known = Numbers(*dataset, true, steps);
+      const int64_t dropped = dataset->dropped();
+      Follow(*dataset);
+      const std::vector<uint64_t> numbers = Numbers(*dataset, true, steps);
+      std::vector<float> expected;
+      int64_t kept = 0;
+      for (const uint64_t number : numbers) {
+        float highest = 0;
+        for (int step = 0; step < steps; ++step) {
+          highest = std::max(highest, priorities_[number + static_cast<uint64_t>(step)]);
+        }
+        expected.push_back(highest);
+        kept += number + static_cast<uint64_t>(steps) <= before.next ? 1 : 0;
+      }
+      ASSERT_EQ(dataset->priorities(), expected) << i;
+      EXPECT_EQ(dataset->SizeBefore(before.next), kept) << i;
+      EXPECT_EQ(dataset->SizeBefore(dataset->range().next), dataset->training_size());
+      EXPECT_EQ(dataset->SizeBefore(0), 0);
+      // The examples that stayed are the newest of the earlier ones.
+      const auto gone =
+          std::min<int64_t>(dataset->dropped() - dropped, static_cast<int64_t>(known.size()));
+      EXPECT_EQ(static_cast<int64_t>(known.size()) - gone, kept) << i;
+    }
+  }
+}
 
 TEST_F(FollowedReplayTest, ExamplesAreAPureFunctionOfTheRange) {
   std::mt19937 random(5);

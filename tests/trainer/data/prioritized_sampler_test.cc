@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
+#include <random>
 
 namespace genesis {
 namespace {
@@ -140,6 +142,34 @@ TEST(PrioritizedSamplerTest, ContinuesToTheBitFromACheckpoint) {
     ASSERT_EQ(batch.examples, expected.examples) << i;
     ASSERT_EQ(batch.weights, expected.weights) << i;
   }
+}
+
+TEST(PrioritizedSamplerTest, SlidesToWhatAFreshOneWouldBe) {
+  std::mt19937 random(3);
+  PrioritizedSampler sliding({}, {.batch_size = 8, .seed = 7, .endless = true});
+  std::vector<float> expected;
+  for (int i = 0; i < 300; ++i, sliding.Advance()) {
+    std::vector<float> added(expected.empty() ? 1 : random() % 20);
+    for (float& each : added) each = random() % 2 == 0 ? 0 : static_cast<float>(1 + random() % 50);
+    const size_t most = added.empty() ? expected.size() - 1 : expected.size();
+    const size_t dropped = std::min(most, size_t{random() % 20});
+    sliding.Slide(static_cast<int64_t>(dropped), added);
+    expected.erase(expected.begin(), expected.begin() + static_cast<int64_t>(dropped));
+    float highest = 0;
+    for (const float each : expected) highest = std::max(highest, each);
+    for (const float each : added) highest = std::max(highest, each);
+    for (const float each : added) {
+      expected.push_back(each > 0 ? each : (highest > 0 ? highest : 1));
+    }
+    ASSERT_EQ(sliding.priorities(), expected) << i;
+    PrioritizedSampler fresh(expected, {.batch_size = 8, .seed = 7, .endless = true});
+    fresh.Seek(sliding.position());
+    const PrioritizedBatch batch = sliding.Draw();
+    ASSERT_EQ(batch.examples, fresh.Draw().examples) << i;
+    ASSERT_EQ(batch.weights, fresh.Draw().weights) << i;
+    EXPECT_EQ(sliding.position().batch, i) << "it has one epoch";
+  }
+  EXPECT_GT(expected.size(), 20u);
 }
 
 TEST(PrioritizedSamplerTest, DrawsOnlyExamplesThatAreThere) {

@@ -13,6 +13,7 @@
 #include "replay/replay_writer.h"
 #include "tests/replay/transitions.h"
 #include "tests/trainer/job_for_test.h"
+#include "trainer/checkpoint/checkpoint_reader.h"
 #include "trainer/distributed/rank_group.h"
 #include "trainer/run/training_run.h"
 
@@ -71,6 +72,11 @@ class FollowingRunTest : public testing::Test {
       }
       ASSERT_TRUE(AppendTo(*writer_, absl::StrCat(episodes_), transitions).ok());
     }
+  }
+
+  void Choose(training::v1::SamplingKind kind) {
+    job_.mutable_spec()->mutable_dataset()->mutable_sampling()->set_kind(kind);
+    *job_.mutable_spec() = WithDefaults(job_.spec(), LossScaleSettings());
   }
 
   Finished Run() { return RunTraining(job_, TestCpu(), control_, observer_, ranks_); }
@@ -171,7 +177,16 @@ TEST_F(FollowingRunTest, EndsWhenNothingArrives) {
               HasSubstr("no new transitions for 0.3 s; dataset.replay.idle_seconds is 0.3"));
 }
 
-TEST_F(FollowingRunTest, ResumesToTheBitWhereNothingNewArrived) {
+class FollowingBySamplingTest : public FollowingRunTest,
+                                public testing::WithParamInterface<training::v1::SamplingKind> {};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, FollowingBySamplingTest,
+                         testing::Values(training::v1::SAMPLING_KIND_UNIFORM,
+                                         training::v1::SAMPLING_KIND_PRIORITIZED,
+                                         training::v1::SAMPLING_KIND_NEWEST));
+
+TEST_P(FollowingBySamplingTest, ResumesToTheBitWhereNothingNewArrived) {
+  Choose(GetParam());
   replay().set_samples_per_insert(100);
   job_.mutable_spec()->mutable_checkpoint()->set_every_steps(20);
   job_.mutable_spec()->mutable_checkpoint()->set_keep_last(10);
@@ -197,6 +212,41 @@ TEST_F(FollowingRunTest, ResumesToTheBitWhereNothingNewArrived) {
     EXPECT_EQ(again.steps[i].grad_norm, whole[40 + i].grad_norm) << i;
   }
   EXPECT_EQ(resumed.progress().first_transition(), 0) << "it has forgotten what it had seen";
+}
+
+TEST_F(FollowingRunTest, AResumedRunKeepsThePrioritiesAndAddsThoseOfTheNewOnes) {
+  Choose(training::v1::SAMPLING_KIND_PRIORITIZED);
+  job_.mutable_spec()->mutable_checkpoint()->set_every_steps(20);
+  job_.mutable_spec()->mutable_checkpoint()->set_keep_last(10);
+  Append(100);
+  ASSERT_EQ(Run().outcome(), Finished::OUTCOME_COMPLETED) << observer_.log;
+  const std::string path = observer_.checkpoints[0].checkpoint().path();
+  const at::Tensor before = ReadCheckpoint(path)->priorities;
+  EXPECT_LT(before.min().item<float>(), before.max().item<float>()) << "none has changed";
+  Append(150);  // Evicts about half of the earlier ones.
+  ASSERT_GT(writer_->first(), 0u);
+  job_.add_resume_from(path);
+  job_.mutable_spec()->mutable_training()->set_max_steps(21);
+  Observer again;
+  ASSERT_EQ(RunTraining(job_, TestCpu(), control_, again, ranks_).outcome(),
+            Finished::OUTCOME_COMPLETED)
+      << again.log;
+  const at::Tensor after = ReadCheckpoint(again.checkpoints.back().checkpoint().path())->priorities;
+  // Except for the batch of the one step, these are the kept ones in their order, and then copies
+  // of the highest of them.
+  int64_t kept = 0;
+  for (int64_t first = 0; first < before.numel(); ++first) {
+    const int64_t count = before.numel() - first;
+    if (count > after.numel()) continue;
+    const at::Tensor same = before.slice(0, first).eq(after.slice(0, 0, count)).sum();
+    if (same.item<int64_t>() < count - 64) continue;
+    kept = count;
+    break;
+  }
+  EXPECT_GT(kept, 100);
+  const at::Tensor added = after.slice(0, kept);
+  EXPECT_GE(added.eq(before.slice(0, before.numel() - kept).max()).sum().item<int64_t>(),
+            added.numel() - 64);
 }
 
 TEST_F(FollowingRunTest, AFolderWithoutABufferIsRefused) {
