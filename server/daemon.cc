@@ -304,6 +304,7 @@ std::optional<StartFailure> Daemon::StartTrainingService() {
   predictions.program = settings_.workers.program;
   predictions.log_dir = settings_.data_dir + "/log";
   predictions.datasets_root = settings_.datasets.root;
+  predictions.checkpoint_dir = settings_.checkpoints.dir;
   predictions.max_processes = settings_.workers.predictors;
   predictions_ = std::make_unique<PredictionHub>(
       std::move(predictions), &jobs_->view(), weights_.get(),

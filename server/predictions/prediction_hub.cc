@@ -41,7 +41,10 @@ Predictor::Options PredictionHub::OptionsFor(const Job& job, const Checkpoint* c
   predictor.log_path = absl::StrCat(options_.log_dir, "/predictor.log");
   predictor.job_id = job.id();
   *predictor.first.mutable_spec() = job.spec();
+  predictor.first.mutable_spec()->clear_dataset();  // A predictor reads no data.
   PutPathsBelow(options_.datasets_root, *predictor.first.mutable_spec());
+  predictor.first.set_datasets_root(options_.datasets_root);
+  predictor.first.set_checkpoint_dir(options_.checkpoint_dir);
   const Checkpoint& newest = checkpoint == nullptr ? job.latest_checkpoint() : *checkpoint;
   predictor.first.set_checkpoint_path(newest.path());
   predictor.first.set_checkpoint_step(newest.step());

@@ -25,10 +25,11 @@ namespace genesis {
 class PredictionHub {
  public:
   struct Options {
-    std::string program;        // genesis-worker.
-    std::string log_dir;        // Takes the output of each process.
-    std::string datasets_root;  // Against which the paths of jobs are resolved.
-    int max_processes = 0;      // 0 turns predictions off.
+    std::string program;         // genesis-worker.
+    std::string log_dir;         // Takes the output of each process.
+    std::string datasets_root;   // Against which the paths of jobs are resolved.
+    std::string checkpoint_dir;  // May contain weights that jobs start from.
+    int max_processes = 0;       // 0 turns predictions off.
   };
 
   // `post` runs a task on the thread that requests weights from workers.

@@ -68,6 +68,25 @@ def expected(twin, observation, action, trained_steps=1):
     return dict(zip(("next_observation", "reward", "done"), (each[:, 0] if action.dim() == 2 else each for each in joined)))
 
 
+class Pictures(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(48, 5)
+
+    def forward(self, image):
+        return self.layer(image.flatten(1).float() / 255)
+
+
+def pictures_loss(module, batch):
+    return nn.functional.cross_entropy(module(batch["image"]), batch["key"] % 5) + 0 * batch["mask"].sum()
+
+
+def classify(module, batch):
+    scores = module(batch["image"])
+    return {"scores": scores, "half": scores.half(), "brain": scores.bfloat16(), "class": scores.argmax(1), "next_key": batch["key"] + 1,
+            "any": batch["mask"].any(1)}
+
+
 class PredictionTest(harness.DaemonTest):
     def begin(self, *flags):
         self.daemon = self.start(*(flags or ("--workers-predictors", "8")))
@@ -196,6 +215,45 @@ class Models(PredictionTest):
         silent = self.client.train(nn.Linear(3, 1), {"x": data["observation"], "target": data["reward"]}, loss="mse", max_steps=2, batch_size=32)
         silent.watch(progress=False)
         self.refused(genesis.FailedPreconditionError, "predict=", lambda: silent.predict({"x": [[0, 0, 0]]}))
+
+    def test_numbers_keep_their_types(self):
+        self.begin()
+        data = {"image": self.random.integers(0, 256, (64, 3, 4, 4), "uint8"), "key": self.random.integers(2**40, 2**41, 64),
+                "mask": self.random.random((64, 2)) > 0.5}
+        module = Pictures()
+        job = self.client.train(module, data, loss=pictures_loss, predict=classify, max_steps=5, batch_size=16)
+        job.watch(progress=False)
+        module.load_state_dict(job.checkpoint().model_state_dict)
+        with torch.no_grad():
+            wanted = classify(module, {name: torch.tensor(value) for name, value in data.items()})
+        found = job.predict(data)
+        for name in ("class", "next_key", "any"):
+            self.assertEqual(found[name].dtype, wanted[name].numpy().dtype)
+            numpy.testing.assert_array_equal(found[name], wanted[name].numpy())
+        self.assertEqual((found["half"].dtype, found["brain"].dtype), ("float16", "float32"))
+        for name, tolerance in (("scores", 2e-5), ("half", 2e-3), ("brain", 2e-2)):
+            numpy.testing.assert_allclose(found[name], wanted[name].float().numpy(), atol=tolerance, rtol=tolerance)
+        # Other types whose values fit are the same; others are named.
+        for name, type_ in (("image", "float64"), ("image", "uint16"), ("key", "uint64"), ("mask", "int8")):
+            same = job.predict({**data, name: data[name].astype(type_)})
+            numpy.testing.assert_array_equal(same["next_key"], found["next_key"])
+        for name, value, message in (("image", 256, "has 256; accepted: values of uint8"), ("image", -1, "has -1; accepted: values of uint8"),
+                                     ("mask", 2, "has 2; accepted: values of bool")):
+            self.refused(genesis.InvalidArgumentError, message, lambda: job.predict({**data, name: numpy.full_like(data[name], value, "int32")}))
+        values = {name: {"shape": value[:1].shape, "values": value[:1].ravel().tolist()} for name, value in data.items()}
+        self.refused(genesis.InvalidArgumentError, "which float32 does not hold; accepted: inputs in data",
+                     lambda: self.client.connection.call("Predict", job_id=job.id, inputs=values))
+
+    def test_a_file_that_has_become_a_link_to_elsewhere_is_not_opened(self):
+        self.begin()
+        job = self.client.train(Pictures(), {"image": numpy.zeros((64, 3, 4, 4), "uint8"), "key": numpy.zeros(64, "int64"), "mask": numpy.zeros((64, 2), bool)},
+                                loss=pictures_loss, predict=classify, max_steps=2, batch_size=16)
+        job.watch(progress=False)
+        file = self.daemon.data_dir / "datasets" / job.message.spec.model.exported.path
+        moved = file.rename(self.daemon.data_dir / "elsewhere.pt2")
+        file.symlink_to(moved)
+        self.refused(genesis.InvalidArgumentError, "model.exported.path is .*, which leads to .*; accepted: what lies beneath the dataset root",
+                     lambda: job.predict({"image": numpy.zeros((1, 3, 4, 4), "uint8"), "key": [0], "mask": [[True, False]]}))
 
     def test_a_checkpoint_predicts_as_it_was(self):
         self.begin()
@@ -365,7 +423,8 @@ class Limits(PredictionTest):
             ({**good, "action": [[1.0, 2.0]] * 2}, r"inputs.action is \[2, 2\]; accepted: \[N, 1\], or \[N, K, 1\] with K from 1 to 1024"),
             ({**good, "action": [[[0.0]] * 1025]}, "K from 1 to 1024"),
             ({**good, "action": [[1.0]] * 3}, 'inputs."observation" has a batch of 2 and another input one of 3; accepted: 3 or 1'),
-            ({**good, "action": [[number], [1.0]]}, 'inputs."action" has a number that is not finite'),
+            ({**good, "action": [[number], [1.0]]}, "inputs.action has nan; accepted: finite values of float32"),
+            ({**good, "action": [[1e300], [1.0]]}, r"inputs.action has 1e\+300; accepted: finite values of float32"),
             ({**good, "action": 1.0}, "in at least one dimension"),
             ({"observation": good["observation"][:1], "action": [[[0.0]] * 1000] * 300}, "the outputs would have 6000000 bytes; accepted: at most"),
             ({"observation": numpy.zeros((70000, 3)), "action": [[1.0]]}, "a batch of 70000; accepted: at most 65536"),
@@ -373,7 +432,7 @@ class Limits(PredictionTest):
         for inputs, message in cases:
             self.refused(genesis.InvalidArgumentError, message, lambda: job.predict(inputs))
             job.predict(good)
-        for odd in ("x", [[2**24 + 1]], [[1j]], [[1], [2, 3]], None):
+        for odd in ("x", [[2**63]], [[1j]], [[1], [2, 3]], None):
             self.refused(genesis.InvalidArgumentError, "accepted: real numbers", lambda: job.predict({"observation": odd}))
         tensor = torch.tensor(good["observation"], dtype=torch.bfloat16, requires_grad=True)
         job.predict({**good, "observation": tensor})
@@ -381,7 +440,9 @@ class Limits(PredictionTest):
         self.refused(genesis.NotFoundError, "none", lambda: job.predict(good, checkpoint="none"))
         call = self.client.connection.call
         for tensor in ({"shape": [2, 3], "values": [1.0] * 5}, {"shape": [2, 3], "data": b"123"}, {"shape": [1], "values": [1.0], "data": b"1234"},
-                       {"shape": [-1, -6], "values": [1.0] * 6}, {"shape": [2**62, 4], "values": [1.0]}, {"values": [1.0]}, {"shape": [0, 3]}, {}):
+                       {"shape": [-1, -6], "values": [1.0] * 6}, {"shape": [2**62, 4], "values": [1.0]}, {"values": [1.0]}, {"shape": [0, 3]}, {},
+                       {"shape": [1, 3], "data": b"123", "type": "uint8"}, {"shape": [1, 3], "values": [1.0] * 3, "type": "U8"},
+                       {"shape": [1, 3], "data": b"1234", "type": "U8"}, {"shape": [1, 3], "data": b"1234", "type": "\n" * 1000}):
             self.refused(genesis.InvalidArgumentError, 'inputs."observation" has .*; accepted: ',
                          lambda: call("Predict", job_id="done", inputs={"observation": tensor}))
         job.predict(good)

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/text/field_error.h"
+#include "trainer/checkpoint/element_scalar.h"
 #include "trainer/models/base/dataset_fields.h"
 
 namespace genesis {
@@ -22,6 +23,21 @@ absl::Status CheckNames(const BatchTensors& inputs, const std::vector<std::strin
       return fault(absl::StrCat("have ", QuoteValue(name)));
     }
   }
+  return absl::OkStatus();
+}
+
+absl::Status ConvertTo(torch::ScalarType type, const std::string& name, torch::Tensor& tensor) {
+  const torch::Tensor converted = tensor.to(type);
+  const bool floats = converted.is_floating_point();
+  const torch::Tensor bad =
+      floats ? converted.isfinite().logical_not() : converted.to(tensor.scalar_type()).ne(tensor);
+  if (const auto value = FirstWhere(bad, tensor)) {
+    const std::optional<ElementType> element = ToElementType(type);
+    return ValueFault(name, *value,
+                      absl::StrCat(floats ? "finite values of " : "values of ",
+                                   element.has_value() ? ElementTypeName(*element) : "the model"));
+  }
+  tensor = converted;
   return absl::OkStatus();
 }
 

@@ -16,6 +16,9 @@ namespace genesis {
 absl::Status CheckNames(const BatchTensors& inputs, const std::vector<std::string>& names);
 // Checks that outputs of so many numbers fit into a response.
 absl::Status CheckOutput(int64_t numbers);
+// Converts an input to the type of the model. INVALID_ARGUMENT if a number is not finite in it, or
+// if it is of integers or bool and does not hold a value.
+absl::Status ConvertTo(torch::ScalarType type, const std::string& name, torch::Tensor& tensor);
 // Return the error for an input of another shape, or with another value.
 absl::Status ShapeFault(const std::string& name, const torch::Tensor& tensor,
                         const std::string& accepted);

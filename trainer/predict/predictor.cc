@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "trainer/formats/safetensors_types.h"
 #include "trainer/models/base/dataset_fields.h"
 #include "trainer/predict/served_model.h"
+#include "trainer/runtime/job_files.h"
 #include "trainer/runtime/run_failure.h"
 
 namespace genesis {
@@ -33,6 +35,7 @@ constexpr int64_t kMaxBatch = 65536;
 constexpr int64_t kMaxRows = 1024;
 // Whole numbers beyond this are not exact as float32.
 constexpr int64_t kMaxWhole = int64_t{1} << 24;
+constexpr char kFloat32[] = "F32";
 
 // Returns the status of `action`, or INTERNAL with the exception that it throws.
 template <typename Action>
@@ -42,6 +45,21 @@ absl::Status Guarded(const Action& action) {
   } catch (const std::exception& error) {
     return absl::InternalError(ExplainException(error).message);
   }
+}
+
+// Returns the type that .safetensors files name so; nullopt if none is.
+std::optional<torch::ScalarType> TypeNamed(const std::string& wanted) {
+  for (const auto& [name, type] : kSafetensorsTypes) {
+    if (wanted == name) return ToScalarType(type);
+  }
+  return std::nullopt;
+}
+
+std::string NameOf(torch::ScalarType wanted) {
+  for (const auto& [name, type] : kSafetensorsTypes) {
+    if (wanted == ToScalarType(type)) return name;
+  }
+  return "";
 }
 
 // Returns the tensors of a version as views of its file.
@@ -55,12 +73,10 @@ absl::StatusOr<NamedTensors> TensorsOf(const training::v1::PublishedWeights& wei
   const char* at = file.content().data() + (file.content().size() - size);
   NamedTensors tensors;
   for (const training::v1::PublishedTensor& each : weights.tensors()) {
-    for (const auto& [name, type] : kSafetensorsTypes) {
-      if (each.type() != name) continue;
-      const std::vector<int64_t> shape(each.shape().begin(), each.shape().end());
+    const std::vector<int64_t> shape(each.shape().begin(), each.shape().end());
+    if (const auto type = TypeNamed(each.type())) {
       // Read only.
-      tensors.emplace_back(each.name(),
-                           torch::from_blob(const_cast<char*>(at), shape, ToScalarType(type)));
+      tensors.emplace_back(each.name(), torch::from_blob(const_cast<char*>(at), shape, *type));
     }
     at += each.size_bytes();
   }
@@ -76,7 +92,17 @@ absl::StatusOr<torch::Tensor> Read(const std::string& name, const training::v1::
     return fault("has values and data; accepted: one of them");
   }
   const bool bytes = !tensor.data().empty();
-  const auto count = bytes ? static_cast<int64_t>(tensor.data().size() / sizeof(float))
+  const std::string name_of_type = tensor.type().empty() ? kFloat32 : tensor.type();
+  std::optional<torch::ScalarType> type = TypeNamed(name_of_type);
+  if (!type.has_value() || (!bytes && *type != torch::kFloat)) {
+    return fault(absl::StrCat("has the type ", QuoteValue(tensor.type()),
+                              "; accepted: BOOL, U8, I8, I16, I32, I64, F16, BF16, F32 or F64 "
+                              "with data, F32 with values"));
+  }
+  // A byte other than 0 and 1 is not a bool.
+  if (*type == torch::kBool) type = torch::kByte;
+  const size_t size_of_one = torch::elementSize(*type);
+  const auto count = bytes ? static_cast<int64_t>(tensor.data().size() / size_of_one)
                            : int64_t{tensor.values_size()};
   int64_t wanted = 1;
   for (const int64_t size : tensor.shape()) {
@@ -86,45 +112,46 @@ absl::StatusOr<torch::Tensor> Read(const std::string& name, const training::v1::
     wanted *= size;
   }
   const std::vector<int64_t> shape(tensor.shape().begin(), tensor.shape().end());
-  if (shape.empty() || wanted != count || (bytes && tensor.data().size() % sizeof(float) != 0)) {
+  if (shape.empty() || wanted != count || (bytes && tensor.data().size() % size_of_one != 0)) {
     return fault(absl::StrCat(
         "has ",
         bytes ? absl::StrCat(tensor.data().size(), " bytes") : absl::StrCat(count, " values"),
-        " for the shape ", SizesText(shape),
-        "; accepted: as many float32 as the shape has, in at least one dimension, each at least "
-        "1"));
+        " for the shape ", SizesText(shape), "; accepted: as many elements of ", name_of_type,
+        " as the shape has, in at least one dimension, each at least 1"));
   }
-  torch::Tensor read = torch::empty(shape);
+  torch::Tensor read = torch::empty(shape, *type);
   std::memcpy(read.mutable_data_ptr(),
               bytes ? static_cast<const void*>(tensor.data().data()) : tensor.values().data(),
-              static_cast<size_t>(count) * sizeof(float));
-  if (!read.isfinite().all().item<bool>()) {
-    return fault("has a number that is not finite; accepted: finite numbers");
-  }
+              static_cast<size_t>(count) * size_of_one);
   return read;
 }
 
 // Returns whether float32 holds the whole numbers of an output.
 bool IsExact(const torch::Tensor& tensor) {
   return !at::isIntegralType(tensor.scalar_type(), /*includeBool=*/false) || tensor.numel() == 0 ||
-         tensor.abs().max().item<int64_t>() <= kMaxWhole;
+         tensor.to(torch::kLong).abs().max().item<int64_t>() <= kMaxWhole;
 }
 
-absl::Status TooLarge(const std::string& output) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("the output ", QuoteValue(output), " has whole numbers above ", kMaxWhole,
-                   ", which float32 does not hold; accepted: smaller ones"));
-}
-
-void Write(const torch::Tensor& tensor, bool bytes, training::v1::Tensor& to) {
-  const torch::Tensor flat = tensor.to(torch::kFloat).contiguous();
+// Writes an output as `data`, or as `values`. INVALID_ARGUMENT for whole numbers that `values` do
+// not hold.
+absl::Status Write(const std::string& name, const torch::Tensor& tensor, bool bytes,
+                   training::v1::Tensor& to) {
+  if (!bytes && !IsExact(tensor)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the output ", QuoteValue(name), " has whole numbers above ", kMaxWhole,
+                     ", which float32 does not hold; accepted: inputs in data, whose outputs "
+                     "have their own types"));
+  }
+  const torch::Tensor flat = (bytes ? tensor : tensor.to(torch::kFloat)).contiguous();
   to.mutable_shape()->Assign(flat.sizes().begin(), flat.sizes().end());
-  const auto* const begin = flat.const_data_ptr<float>();
   if (bytes) {
-    to.set_data(begin, static_cast<size_t>(flat.numel()) * sizeof(float));
+    to.set_data(flat.const_data_ptr(), flat.nbytes());
+    to.set_type(NameOf(flat.scalar_type()));
   } else {
+    const auto* const begin = flat.const_data_ptr<float>();
     to.mutable_values()->Assign(begin, begin + flat.numel());
   }
+  return absl::OkStatus();
 }
 
 // One call of a request, from its inputs to its response.
@@ -193,7 +220,12 @@ class Predictor {
  public:
   // Loads weights, and builds the model before the first.
   absl::Status Load(const LoadWeights& load, int descriptor) {
-    if (load.has_spec()) spec_ = load.spec();
+    if (load.has_spec()) {
+      spec_ = load.spec();
+      const absl::Status files =
+          ResolveJobFiles(load.datasets_root(), load.checkpoint_dir(), spec_);
+      if (!files.ok()) return files;
+    }
     std::unique_ptr<MemoryFile> file;
     absl::StatusOr<NamedTensors> tensors;
     if (load.has_weights()) {
@@ -258,9 +290,10 @@ class Predictor {
       prediction.set_version(version_);
       prediction.set_step(step_);
       for (const auto& [name, tensor] : *outputs) {
-        const torch::Tensor rows = tensor.slice(0, begin, begin + call->rows);
-        if (!IsExact(rows)) return TooLarge(name);
-        Write(rows, call->wants_bytes(), (*prediction.mutable_outputs())[name]);
+        const absl::Status written =
+            Write(name, tensor.slice(0, begin, begin + call->rows), call->wants_bytes(),
+                  (*prediction.mutable_outputs())[name]);
+        if (!written.ok()) return written;
       }
       begin += call->rows;
       const auto bytes = static_cast<int64_t>(prediction.ByteSizeLong());

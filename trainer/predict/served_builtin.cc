@@ -31,6 +31,9 @@ class ServedWorldModel : public ServedModel {
     if (absl::Status named = CheckNames(inputs, {"observation", "action"}); !named.ok()) {
       return named;
     }
+    for (auto& [name, tensor] : inputs) {
+      if (absl::Status held = ConvertTo(torch::kFloat, name, tensor); !held.ok()) return held;
+    }
     const torch::Tensor& observation = inputs.at("observation");
     const torch::Tensor& action = inputs.at("action");
     if (observation.dim() != 2 || observation.size(1) != observations_) {
@@ -91,14 +94,12 @@ class ServedTransformer : public ServedModel {
       return ShapeFault("tokens", tokens,
                         absl::StrCat("[N, T] with T from 1 to ", spec_.context_length()));
     }
-    const torch::Tensor whole = tokens.to(torch::kLong);
-    const torch::Tensor bad =
-        whole.ne(tokens).logical_or(whole.lt(0)).logical_or(whole.ge(spec_.vocabulary_size()));
+    if (absl::Status held = ConvertTo(torch::kLong, "tokens", tokens); !held.ok()) return held;
+    const torch::Tensor bad = tokens.lt(0).logical_or(tokens.ge(spec_.vocabulary_size()));
     if (const auto value = FirstWhere(bad, tokens)) {
       return ValueFault("tokens", *value,
                         absl::StrCat("whole numbers from 0 to ", spec_.vocabulary_size() - 1));
     }
-    tokens = whole;
     return CheckOutput(tokens.size(0) * spec_.vocabulary_size());
   }
 

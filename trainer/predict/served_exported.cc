@@ -86,15 +86,7 @@ class ServedModule : public ServedModel {
                                                         kMaxRolloutSteps)
                                          : ""));
     }
-    const torch::Tensor taken = tensor.to(ToScalarType(field.type));
-    if (!taken.is_floating_point()) {
-      if (const auto value = FirstWhere(taken.to(torch::kFloat).ne(tensor), tensor)) {
-        return ValueFault(field.name, *value,
-                          absl::StrCat("values of ", ElementTypeName(field.type)));
-      }
-    }
-    tensor = taken;
-    return absl::OkStatus();
+    return ConvertTo(ToScalarType(field.type), field.name, tensor);
   }
 
   bool IsRollout(const BatchTensors& inputs) const {

@@ -7,8 +7,8 @@
 
 namespace genesis {
 
-// Builds an exported module that predicts. FAILED_PRECONDITION if it was exported without `predict`;
-// see ServedModel::Build.
+// Builds an exported module that predicts. FAILED_PRECONDITION if it was exported without
+// `predict`; see ServedModel::Build.
 absl::StatusOr<std::unique_ptr<ServedModel>> BuildServedModule(const training::v1::JobSpec& spec,
                                                                const NamedTensors& weights);
 

@@ -33,10 +33,10 @@ class ServedModel {
 
   // Replaces the weights. After an error they are as before.
   virtual absl::Status Load(const NamedTensors& weights) = 0;
-  // Checks the inputs of one call, float32 of the same batch size, and converts them to the types
-  // of the model.
+  // Checks the inputs of one call, of any types and the same batch size, and converts them to the
+  // types of the model.
   virtual absl::Status Check(BatchTensors& inputs) const = 0;
-  // Returns the outputs, float32, for inputs of one or several calls that Check accepted.
+  // Returns the outputs for inputs of one or several calls that Check accepted.
   virtual absl::StatusOr<BatchTensors> Predict(const BatchTensors& inputs) = 0;
 };
 

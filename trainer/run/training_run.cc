@@ -19,7 +19,6 @@
 #include "trainer/models/exported/batch_size.h"
 #include "trainer/run/evaluator.h"
 #include "trainer/run/following.h"
-#include "trainer/run/job_files.h"
 #include "trainer/run/log_lines.h"
 #include "trainer/run/precision_choice.h"
 #include "trainer/run/run_agreement.h"
@@ -31,6 +30,7 @@
 #include "trainer/runtime/device.h"
 #include "trainer/runtime/device_memory.h"
 #include "trainer/runtime/idle_threads.h"
+#include "trainer/runtime/job_files.h"
 #include "trainer/runtime/processor_clock.h"
 #include "trainer/runtime/run_failure.h"
 #include "trainer/runtime/threads.h"
@@ -483,7 +483,8 @@ Finished Fail(const RunFailure& failure, const Progress& progress, RunObserver& 
 Finished RunTraining(const StartJob& start, const training::v1::DeviceInfo& device,
                      RunControl& control, RunObserver& observer, RankGroup& ranks) {
   StartJob resolved = start;
-  const absl::Status files = ResolveJobFiles(resolved);
+  const absl::Status files =
+      ResolveJobFiles(start.datasets_root(), start.checkpoint_dir(), *resolved.mutable_spec());
   FillBatchSize(*resolved.mutable_spec());
   Run run(resolved, device, control, observer, ranks);
   try {

@@ -8,13 +8,14 @@ from genesis.connection import Connection
 from genesis.errors import InvalidArgumentError
 from genesis.requests import shown
 from genesis.training.v1 import prediction_pb2
+from genesis.weights import ELEMENT_TYPES
 
 if TYPE_CHECKING:
     import numpy
 
 
 class Prediction(Dict[str, "numpy.ndarray"]):
-    """Outputs of a model by name, float32 with the batch as first dimension. All are of one version of the weights.
+    """Outputs of a model by name, with the batch as first dimension. All are of one version of the weights.
 
     Attributes:
         version: number of the version (``WeightsVersion.number``); 0 if the weights are those of a checkpoint.
@@ -22,16 +23,22 @@ class Prediction(Dict[str, "numpy.ndarray"]):
     """
 
     def __init__(self, response: prediction_pb2.PredictResponse) -> None:
-        import numpy
-
-        super().__init__({name: numpy.frombuffer(tensor.data, dtype="<f4").reshape(tuple(tensor.shape))
-                          for name, tensor in response.outputs.items()})
+        super().__init__({name: _array(tensor).reshape(tuple(tensor.shape)) for name, tensor in response.outputs.items()})
         self.version: int = response.version
         self.step: int = response.step
 
 
-# Whole numbers beyond this are not exact as float32.
-_MAX_WHOLE = 1 << 24
+# Types of numpy in which a tensor travels as the next wider one that has a name.
+_WIDER = {"u2": "I32", "u4": "I64", "u8": "I64", "f16": "F64"}
+_NAMES = {**_WIDER, **{kind: name for name, (_, kind) in ELEMENT_TYPES.items() if kind}}
+
+
+def _array(tensor: prediction_pb2.Tensor) -> "numpy.ndarray":
+    import numpy
+
+    if tensor.type == "BF16":  # numpy has no BF16, which is the upper half of a float32.
+        return (numpy.frombuffer(tensor.data, dtype="<u2").astype("<u4") << 16).view("<f4")
+    return numpy.frombuffer(tensor.data, dtype=f"<{ELEMENT_TYPES[tensor.type][1]}")
 
 
 def _tensor(name: Any, value: Any) -> prediction_pb2.Tensor:
@@ -41,18 +48,19 @@ def _tensor(name: Any, value: Any) -> prediction_pb2.Tensor:
     try:
         if hasattr(value, "detach"):  # numpy has no BF16.
             value = value.detach().cpu()
-            value = value.float() if value.is_floating_point() else value
+            value = value.float() if str(value.dtype) == "torch.bfloat16" else value
         array = numpy.asarray(value)
-        if array.dtype.kind not in "fiub":
+        kind = array.dtype.str[1:]
+        if kind not in _NAMES:
             fault = f" of the type {array.dtype}"
-        elif array.dtype.kind in "iu" and array.size and max(-int(array.min()), int(array.max())) > _MAX_WHOLE:
-            fault = f", and float32 holds whole numbers up to {_MAX_WHOLE}"
+        elif kind == "u8" and array.size and array.max() > numpy.iinfo("i8").max:
+            fault = ", and int64 does not hold it"
     except (TypeError, ValueError, RuntimeError) as error:
         fault = f" ({error})"
     if fault:
         raise InvalidArgumentError(f"input {shown(name)} is {shown(value)}{fault}; accepted: real numbers, as an array, a tensor or a list")
-    array = numpy.asarray(array, dtype="<f4", order="C")
-    return prediction_pb2.Tensor(shape=array.shape, data=array.tobytes())
+    array = numpy.asarray(array, dtype=f"<{ELEMENT_TYPES[_NAMES[kind]][1]}", order="C")
+    return prediction_pb2.Tensor(shape=array.shape, data=array.tobytes(), type=_NAMES[kind])
 
 
 def predict(connection: Connection, job_id: str, inputs: Mapping[str, Any], checkpoint_id: str, timeout: Optional[float]) -> Prediction:

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 # A tensor of a file: (type, shape, its bytes).
 _Tensor = Tuple[str, List[int], memoryview]
-_TYPES = {"F64": ("float64", "f8"), "F32": ("float32", "f4"), "F16": ("float16", "f2"), "BF16": ("bfloat16", ""), "I64": ("int64", "i8"),
-          "I32": ("int32", "i4"), "I16": ("int16", "i2"), "I8": ("int8", "i1"), "U8": ("uint8", "u1"), "BOOL": ("bool", "?")}
+# Element types of a .safetensors file: their names in torch and in numpy.
+ELEMENT_TYPES = {"F64": ("float64", "f8"), "F32": ("float32", "f4"), "F16": ("float16", "f2"), "BF16": ("bfloat16", ""), "I64": ("int64", "i8"),
+                 "I32": ("int32", "i4"), "I16": ("int16", "i2"), "I8": ("int8", "i1"), "U8": ("uint8", "u1"), "BOOL": ("bool", "b1")}
 # Seconds that the daemon has to hand over memory.
 _HANDOVER = 10.0
 
@@ -61,7 +62,7 @@ class WeightsVersion:
 
         found = {}
         for name, (kind, shape, data) in self._tensors.items():
-            dtype = getattr(torch, _TYPES[kind][0])
+            dtype = getattr(torch, ELEMENT_TYPES[kind][0])
             found[name] = (torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)).reshape(shape)
         return found
 
@@ -75,7 +76,7 @@ class WeightsVersion:
 
         if self.record.format == weights_pb2.WEIGHTS_FORMAT_BF16:
             raise InvalidArgumentError("numpy has no BF16; use tensors(), or job.weights(format='FP32')")
-        return {name: numpy.frombuffer(data, dtype=_TYPES[kind][1]).reshape(shape) for name, (kind, shape, data) in self._tensors.items()}
+        return {name: numpy.frombuffer(data, dtype=ELEMENT_TYPES[kind][1]).reshape(shape) for name, (kind, shape, data) in self._tensors.items()}
 
     def load_into(self, module: "torch.nn.Module") -> None:
         """Copies the weights and buffers into a module, in place and in its formats.

@@ -1,4 +1,4 @@
-#include "trainer/run/job_files.h"
+#include "trainer/runtime/job_files.h"
 
 #include <filesystem>
 #include <string>
@@ -21,20 +21,20 @@ bool Beneath(const fs::path& real, const std::string& root) {
 
 }  // namespace
 
-absl::Status ResolveJobFiles(training::v1::StartJob& start) {
-  for (const JobPath& named : PathsOf(start.spec())) {
+absl::Status ResolveJobFiles(const std::string& datasets_root, const std::string& checkpoint_dir,
+                             training::v1::JobSpec& spec) {
+  for (const JobPath& named : PathsOf(spec)) {
     std::error_code error;
     const fs::path real = fs::canonical(named.path, error);
     if (error) continue;
     // The weights of start_from_checkpoint are stored with the checkpoints.
-    if (!start.datasets_root().empty() && !Beneath(real, start.datasets_root()) &&
-        !Beneath(real, start.checkpoint_dir())) {
+    if (!datasets_root.empty() && !Beneath(real, datasets_root) && !Beneath(real, checkpoint_dir)) {
       return absl::InvalidArgumentError(
           absl::StrCat(named.field, " is ", QuoteValue(named.path), ", which leads to ",
                        QuoteValue(real.string()), "; accepted: what lies beneath the dataset root ",
-                       start.datasets_root()));
+                       datasets_root));
     }
-    SetPath(*start.mutable_spec(), named.field, real.string());
+    SetPath(spec, named.field, real.string());
   }
   return absl::OkStatus();
 }

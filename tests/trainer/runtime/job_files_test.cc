@@ -1,4 +1,4 @@
-#include "trainer/run/job_files.h"
+#include "trainer/runtime/job_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-using training::v1::StartJob;
 
 class JobFilesTest : public testing::Test {
  protected:
@@ -20,33 +19,31 @@ class JobFilesTest : public testing::Test {
     folder_.Write("data/deep/walks.npz", "x");
     folder_.Write("checkpoints/a.pt", "x");
     folder_.Write("outside/secret.npz", "x");
-    start_.set_datasets_root(folder_.path() + "/data");
-    start_.set_checkpoint_dir(folder_.path() + "/checkpoints");
   }
 
-  std::string& Path() {
-    return *start_.mutable_spec()->mutable_dataset()->mutable_trajectories()->mutable_path();
-  }
+  std::string& Path() { return *spec_.mutable_dataset()->mutable_trajectories()->mutable_path(); }
+  absl::Status Resolve() { return ResolveJobFiles(root_, folder_.path() + "/checkpoints", spec_); }
   void Link(const std::string& to, const std::string& from) const {
     std::filesystem::create_symlink(folder_.path() + to, folder_.path() + from);
   }
 
   TempDir folder_;
-  StartJob start_;
+  std::string root_ = folder_.path() + "/data";
+  training::v1::JobSpec spec_;
 };
 
 TEST_F(JobFilesTest, FollowsLinksWithinTheRoot) {
   Link("/data/deep", "/data/link");
   Path() = folder_.path() + "/data/link/walks.npz";
-  ASSERT_TRUE(ResolveJobFiles(start_).ok());
+  ASSERT_TRUE(Resolve().ok());
   EXPECT_EQ(Path(), std::filesystem::canonical(folder_.path()).string() + "/data/deep/walks.npz");
 }
 
 TEST_F(JobFilesTest, TheRootMayBeALinkItself) {
   Link("/data", "/root");
-  start_.set_datasets_root(folder_.path() + "/root/");
+  root_ = folder_.path() + "/root/";
   Path() = folder_.path() + "/root/deep/walks.npz";
-  EXPECT_TRUE(ResolveJobFiles(start_).ok());
+  EXPECT_TRUE(Resolve().ok());
 }
 
 TEST_F(JobFilesTest, RefusesWhatLeadsOut) {
@@ -57,29 +54,28 @@ TEST_F(JobFilesTest, RefusesWhatLeadsOut) {
   Link("/data-of-others/x.npz", "/data/near.npz");
   for (const char* name : {"file.npz", "folder/secret.npz", "near.npz", "../outside/secret.npz"}) {
     Path() = folder_.path() + "/data/" + name;
-    EXPECT_THAT(
-        std::string(ResolveJobFiles(start_).message()),
-        AllOf(HasSubstr("dataset.trajectories.path is \""), HasSubstr("which leads to \""),
-              HasSubstr("accepted: what lies beneath the dataset root " + start_.datasets_root())))
+    EXPECT_THAT(std::string(Resolve().message()),
+                AllOf(HasSubstr("dataset.trajectories.path is \""), HasSubstr("which leads to \""),
+                      HasSubstr("accepted: what lies beneath the dataset root " + root_)))
         << name;
   }
-  start_.clear_datasets_root();
-  EXPECT_TRUE(ResolveJobFiles(start_).ok()) << "a job that a person runs by hand may";
+  root_.clear();
+  EXPECT_TRUE(Resolve().ok()) << "a job that a person runs by hand may";
 }
 
 TEST_F(JobFilesTest, WeightsMayLieWithTheCheckpoints) {
   Path() = folder_.path() + "/data/deep/walks.npz";
-  std::string& weights = *start_.mutable_spec()->mutable_model()->mutable_initial_weights();
+  std::string& weights = *spec_.mutable_model()->mutable_initial_weights();
   weights = folder_.path() + "/checkpoints/a.pt";
-  EXPECT_TRUE(ResolveJobFiles(start_).ok());
+  EXPECT_TRUE(Resolve().ok());
   Link("/outside/secret.npz", "/checkpoints/b.pt");
   weights = folder_.path() + "/checkpoints/b.pt";
-  EXPECT_THAT(std::string(ResolveJobFiles(start_).message()), HasSubstr("model.initial_weights"));
+  EXPECT_THAT(std::string(Resolve().message()), HasSubstr("model.initial_weights"));
 }
 
 TEST_F(JobFilesTest, LeavesWhatIsNotThereToWhoOpensIt) {
   Path() = folder_.path() + "/data/absent.npz";
-  EXPECT_TRUE(ResolveJobFiles(start_).ok());
+  EXPECT_TRUE(Resolve().ok());
   EXPECT_EQ(Path(), folder_.path() + "/data/absent.npz");
 }
 
