@@ -9,6 +9,7 @@
 #include "server/api/page.h"
 #include "server/api/request_times.h"
 #include "server/api/training_api.h"
+#include "server/auth/ownership.h"
 #include "server/checkpoints/curve_retention.h"
 
 namespace genesis {
@@ -141,6 +142,25 @@ void TrainingApi::ReportMetrics(const Caller& caller,
                                 const training::v1::ReportMetricsRequest& request,
                                 const Callback<training::v1::ReportMetricsResponse>& callback) {
   parts_.jobs->requests().ReportMetrics(caller, request, AnswerWithJob(callback));
+}
+
+void TrainingApi::LeaseEvaluation(const Caller& caller,
+                                  const training::v1::LeaseEvaluationRequest& request,
+                                  const Callback<training::v1::LeaseEvaluationResponse>& callback) {
+  const absl::StatusOr<absl::Duration> wait = WaitOf(request.wait_seconds());
+  if (!wait.ok()) return callback(wait.status());
+  const absl::StatusOr<absl::Duration> length = LeaseOf(request.lease_seconds());
+  if (!length.ok()) return callback(length.status());
+  const absl::StatusOr<Job> job = parts_.jobs->queries().Get(caller, request.job_id());
+  if (!job.ok()) return callback(job.status());
+  const absl::Status owns =
+      CheckOwner(caller, job->owner(), absl::StrCat("job \"", job->id(), "\""));
+  if (!owns.ok()) return callback(owns);
+  EvaluationLeases& leases = parts_.jobs->evaluations();
+  if (*wait == absl::ZeroDuration()) return callback(leases.Lease(*job, *length));
+  const absl::Status waiting =
+      parts_.watches->Wait(caller, *wait, {leases.WaitFor(job->id(), *length, callback), callback});
+  if (!waiting.ok()) callback(waiting);
 }
 
 // The records are removed first, so that no client receives a file about to be removed.

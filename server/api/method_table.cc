@@ -54,6 +54,7 @@ const std::vector<MethodRow>& MethodTable() {
         {"DeleteJob", kSubmitter, true},
         {"UpdateJob", kSubmitter, true},
         {"ReportMetrics", kSubmitter, true},
+        {"LeaseEvaluation", kSubmitter, false},
         {"CreateSweep", kSubmitter, true},
         {"GetSweep", kViewer, false},
         {"ListSweeps", kViewer, false},

@@ -16,6 +16,15 @@ inline absl::StatusOr<absl::Duration> WaitOf(int seconds) {
   return ToStatus({{"wait_seconds", absl::StrCat(seconds), absl::StrCat("0 to ", kMax)}});
 }
 
+// Returns the lease_seconds of a request, or the default for 0; INVALID_ARGUMENT if it is out of
+// range.
+inline absl::StatusOr<absl::Duration> LeaseOf(int seconds) {
+  constexpr int kMax = 86400, kDefault = 600;
+  if (seconds >= 0 && seconds <= kMax) return absl::Seconds(seconds == 0 ? kDefault : seconds);
+  return ToStatus({{"lease_seconds", absl::StrCat(seconds),
+                    absl::StrCat("1 to ", kMax, ", or 0 for ", kDefault)}});
+}
+
 // Returns the field `since` of a request; INVALID_ARGUMENT if it is out of range.
 inline absl::StatusOr<absl::Time> SinceOf(const google::protobuf::Timestamp& since) {
   using google::protobuf::util::TimeUtil;

@@ -28,6 +28,7 @@
   METHOD(UpdateJob)                   \
   METHOD(DeleteJob)                   \
   METHOD(ReportMetrics)               \
+  METHOD(LeaseEvaluation)             \
   METHOD(CreateSweep)                 \
   METHOD(GetSweep)                    \
   METHOD(ListSweeps)                  \

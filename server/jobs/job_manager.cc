@@ -37,6 +37,7 @@ JobManager::JobManager(Options options, JobStore* store, Workers* workers, Metri
                Visibility(options_.own_jobs_only)),
       admission_(options_, &ledger_, &dispatcher_, workers, metrics),
       requests_(context_, &attempts_, &admission_, &metric_reports_),
+      evaluations_(&ledger_.view(), clock),
       metrics_(metrics) {}
 
 JobManager::~JobManager() { Stop(); }

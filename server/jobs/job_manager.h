@@ -5,6 +5,7 @@
 #include "server/jobs/admission.h"
 #include "server/jobs/checkpoint_requests.h"
 #include "server/jobs/dispatcher.h"
+#include "server/jobs/evaluation_leases.h"
 #include "server/jobs/job_attempts.h"
 #include "server/jobs/job_context.h"
 #include "server/jobs/job_manager_options.h"
@@ -50,6 +51,7 @@ class JobManager {
   CheckpointRequests& checkpoints() { return checkpoints_; }
   PrecisionControl& precision() { return precision_; }
   JobQueries& queries() { return queries_; }
+  EvaluationLeases& evaluations() { return evaluations_; }
   // Receives the reports of the pool.
   WorkerEvents* worker_events() { return &reports_; }
   // Reads events, checkpoints, and jobs without their queue positions.
@@ -89,6 +91,7 @@ class JobManager {
   JobQueries queries_;
   Admission admission_;
   JobRequests requests_;
+  EvaluationLeases evaluations_;
   Metrics* const metrics_;
 };
 

@@ -62,6 +62,8 @@ CASES = [
     ("ReportMetrics", {"job_id": "hold-X", "checkpoint_id": "absent", "values": {"return": 1}}),
     ("ReportMetrics", {"job_id": "hold-X", "values": {"a b": "NaN"}}),
     ("ReportMetrics", {"job_id": "absent", "step": 3, "values": {"return": 1}}),
+    ("LeaseEvaluation", {"job_id": "hold-X"}), ("LeaseEvaluation", {"job_id": "absent", "wait_seconds": 9}),
+    ("LeaseEvaluation", {"job_id": "hold-X", "lease_seconds": -1}), ("LeaseEvaluation", {"job_id": "hold-X", "wait_seconds": 301}),
     ("Predict", {"job_id": "absent"}), ("Predict", {"job_id": "hold-X", "checkpoint_id": "absent"}),
     ("PauseJob", {"job_id": "absent"}), ("ResumeJob", {"job_id": "absent"}),
     ("AppendTrajectories", [{**BATCH, "dataset": "shop-X"},

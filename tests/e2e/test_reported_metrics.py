@@ -1,11 +1,13 @@
 """Tests metrics that callers report: real jobs stop, and keep checkpoints, by them, through kills of daemon and worker."""
 
 import asyncio
+import concurrent.futures
 import json
 import os
 import pathlib
 import signal
 import subprocess
+import threading
 import urllib.error
 import urllib.request
 
@@ -133,6 +135,49 @@ class ReportedMetrics(harness.DaemonTest):
         job.watch()
         self.assertEqual((job.state, job.message.restarts), ("SUCCEEDED", 0))
         self.assertIn("the reported return reached -99", job.message.state_reason)
+
+    def test_evaluators_share_the_checkpoints(self):
+        spec = follower(target=3)
+        job = self.submit(spec)
+        lock, taken, reported = threading.Lock(), [], []
+
+        def evaluate(number):
+            with genesis.Client(self.daemon.grpc) as client:
+                run = client.job("run")
+                for checkpoint in run.evaluations(lease=3600):
+                    with lock:
+                        taken.append(checkpoint.step)
+                        if number == 0 and len(taken) > 3:
+                            return  # Without a report, like one that was killed.
+                        reported.append(checkpoint.step)
+                        value = 3 if len(reported) == 9 else 0.1 * len(reported)
+                    run.report({"return": value}, step=checkpoint.step)  # Retention may have removed it.
+
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            done = [pool.submit(evaluate, number) for number in range(3)]
+            for each in done:
+                each.result(harness.LONG)
+        self.assertEqual(job.refresh().state, "SUCCEEDED")
+        self.assertEqual(len(taken), len(set(taken)), "a checkpoint was leased twice")
+        # The last loop has evaluated all that waited, except the one that the first evaluator kept.
+        waiting = [each.step for each in job.checkpoints() if "return" not in each.reported_metrics]
+        self.assertEqual(set(waiting), set(waiting) & (set(taken) - set(reported)))
+        self.restart()  # This ends the leases.
+        self.assertEqual([each.step for each in self.client.job("run").evaluations()], sorted(waiting, reverse=True))
+
+        async def none_waits():
+            async with genesis.AsyncClient(self.daemon.grpc) as client:
+                found = await client.job("run")
+                return [each async for each in found.evaluations()]
+
+        self.assertEqual(asyncio.run(none_waits()), [])
+
+    def test_only_a_job_that_follows_a_metric_is_evaluated(self):
+        job = self.submit(harness.spec(max_steps=10)).watch()
+        with self.assertRaisesRegex(genesis.FailedPreconditionError, "follows no reported metric; accepted: a job with evaluation.metric"):
+            next(job.evaluations())
+        with self.assertRaisesRegex(genesis.InvalidArgumentError, "lease_seconds is 86401; accepted: 1 to 86400, or 0 for 600"):
+            next(job.evaluations(lease=86401))
 
     def test_the_command_and_asyncio_report_too(self):
         job = self.submit(harness.spec(max_steps=10)).watch()

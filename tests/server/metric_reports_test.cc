@@ -316,6 +316,39 @@ TEST_F(MetricReportsTest, AStepToWhichTheJobWentBackForgetsLaterReports) {
   EXPECT_THAT(OfCheckpoint(50), ElementsAre(Pair("return", 300)));
 }
 
+TEST_F(MetricReportsTest, EachCheckpointIsLeasedToOneCallerUntilItHasAValue) {
+  RunFollower();
+  const auto lease = [this] {
+    const auto found = manager_->evaluations().Lease(Get("job"), absl::Seconds(60));
+    EXPECT_EQ(found->metric(), "return");
+    EXPECT_EQ(found->has_checkpoint(), found->has_expire_time());
+    return found->checkpoint().step();
+  };
+  EXPECT_EQ(lease(), 0) << "there is no checkpoint";
+  for (const int64_t step : {10, 20, 30}) WriteCheckpoint(step);
+  ASSERT_TRUE(Send(20, {{"return", 1}}).ok());
+  ASSERT_TRUE(Send(10, {{"wins", 1}}).ok());
+  EXPECT_EQ(lease(), 30) << "the newest first";
+  EXPECT_EQ(lease(), 10);
+  EXPECT_EQ(lease(), 0);
+  clock_.Advance(59);
+  EXPECT_EQ(lease(), 0);
+  ASSERT_TRUE(Send(30, {{"return", 2}}).ok());
+  clock_.Advance(1);
+  EXPECT_EQ(lease(), 10) << "its lease has expired, and 30 has a value";
+  WriteCheckpoint(40);
+  EXPECT_EQ(lease(), 40);
+  Finish("job", Finished::OUTCOME_COMPLETED);
+  clock_.Advance(60);
+  EXPECT_EQ(lease(), 40) << "checkpoints of ended jobs are evaluated too";
+}
+
+TEST_F(MetricReportsTest, OnlyAJobThatFollowsAMetricHasLeases) {
+  Run("job");
+  EXPECT_EQ(manager_->evaluations().Lease(Get("job"), absl::Seconds(60)).status().message(),
+            "job \"job\" follows no reported metric; accepted: a job with evaluation.metric");
+}
+
 TEST_F(MetricReportsTest, TheBestValueOutlivesItsEvent) {
   RunFollower();
   WriteCheckpoint(1);

@@ -9,6 +9,7 @@ import concurrent.futures
 import functools
 from typing import Any, AsyncIterator, Callable, Iterator, TypeVar
 
+from genesis.checkpoints import Checkpoint
 from genesis.client import Client
 from genesis.events import Event
 from genesis.job import Job
@@ -111,6 +112,11 @@ class AsyncJob(_Coroutines):
                 yield version
         finally:
             versions.close()
+
+    async def evaluations(self, **options: Any) -> AsyncIterator[Checkpoint]:
+        """Yields checkpoints as ``Job.evaluations`` does."""
+        async for checkpoint in self._threads.each(self.job.evaluations(**options)):
+            yield checkpoint
 
     async def watch(self, **options: Any) -> "AsyncJob":
         """Waits until the job ends. Takes the arguments of ``Job.watch``.

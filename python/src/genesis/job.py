@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+# Seconds for which a call waits for a checkpoint.
+_EVALUATION_WAIT = 30
+
+
 def _charts() -> Any:
     try:
         import genesis.chart as chart
@@ -290,6 +294,29 @@ class Job:
         checkpoint_id = checkpoint.id if isinstance(checkpoint, Checkpoint) else checkpoint
         self.message = self._connection.call("ReportMetrics", job_id=self.id, values=values, checkpoint_id=checkpoint_id, **fields).job
         return self
+
+    def evaluations(self, *, lease: int = 600, timeout: float = 600.0) -> Iterator[Checkpoint]:
+        """Yields checkpoints whose step has no value of ``evaluation.metric``, newest first, each to one of all callers at a time.
+
+        Waits for new checkpoints, and ends when the job has ended and no checkpoint waits.
+
+        >>> for checkpoint in job.evaluations():
+        ...     job.report({"return": evaluate(checkpoint)}, checkpoint=checkpoint)
+
+        Args:
+            lease: seconds, 1 to 86400, after which a checkpoint without a report goes to another caller.
+            timeout: number of seconds for which the daemon may be unavailable before the error is raised.
+
+        Raises:
+            FailedPreconditionError: the job has no ``evaluation.metric``.
+            UnavailableError: the daemon was unavailable for longer than the timeout.
+        """
+        while True:
+            found = self._connection.call("LeaseEvaluation", job_id=self.id, lease_seconds=lease, wait_seconds=_EVALUATION_WAIT, timeout=timeout)
+            if found.HasField("checkpoint"):
+                yield Checkpoint(self._connection, found.checkpoint)
+            elif self.refresh().ended:
+                return
 
     def delete(self, *, checkpoints: bool = False) -> int:
         """Deletes a job that has ended, and also its checkpoints if ``checkpoints``.
