@@ -156,13 +156,13 @@ export function resolution(points) {
 /**
  * What happened to a job, as marks for the charts and rows for the list.
  * @typedef {Object} Mark
- * @property {"restart" | "fallback" | "checkpoint" | "evaluation" | "incident" | "state"} kind
+ * @property {"restart" | "fallback" | "checkpoint" | "evaluation" | "report" | "incident" | "state"} kind
  * @property {number} time Unix seconds
  * @property {number} [step]
  * @property {string} text
  * @property {number} [sequence] number of the event
  * @property {number} [value] held-out loss
- * @property {Object<string, number>} [metrics] of an evaluation, by name
+ * @property {Object<string, number>} [metrics] of an evaluation or a report, by name
  */
 
 /** @param {any} event @returns {Mark | null} */
@@ -187,6 +187,12 @@ export function markOf(event) {
   if (event.evaluated) {
     const { step, loss, best, metrics } = event.evaluated;
     return { kind: "evaluation", time, step: Number(step), value: Number(loss), metrics, text: `Held-out loss ${Number(Number(loss).toPrecision(4))}${best ? ", the best so far" : ""}` };
+  }
+  if (event.metrics_reported) {
+    const { step, reporter } = event.metrics_reported;
+    const metrics = Object.fromEntries(Object.entries(event.metrics_reported.values ?? {}).map(([name, value]) => [name, Number(value)]));
+    const values = Object.entries(metrics).map(([name, value]) => `${name} ${Number(value.toPrecision(4))}`).join(", ");
+    return { kind: "report", time, step: Number(step), metrics, text: `${reporter} reported ${values}` };
   }
   return null;
 }

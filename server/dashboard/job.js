@@ -9,7 +9,7 @@ import { showRanks } from "./ranks.js";
 import { clock, duration, fraction, glyphOf, grouped, isFinal, number, secondsLeft, si, stateOf, timeOf, word } from "./format.js";
 
 const MAX_PAGES = 20, SHOWN_MARKS = 200, RANKS_SECONDS = 5;
-const GLYPHS = { restart: "↻", fallback: "▼", checkpoint: "◆", evaluation: "○", incident: "!", state: "·" };
+const GLYPHS = { restart: "↻", fallback: "▼", checkpoint: "◆", evaluation: "○", report: "◇", incident: "!", state: "·" };
 
 /**
  * Reads the newest job's ID, so that #/jobs/newest is an address that stays.

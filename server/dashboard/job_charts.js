@@ -207,38 +207,46 @@ export class JobCharts {
 
   /** @param {import("./curves.js").Points} points */
   heldOut(points) {
-    return this.evaluated(points, (mark) => mark.value);
+    return this.measured(points, "evaluation", (mark) => mark.value);
   }
 
   /**
-   * Returns a value of the evaluations at their steps.
-   * @param {import("./curves.js").Points} points @param {(mark: import("./curves.js").Mark) => number | undefined} value
+   * Returns a value of the evaluations or reports at their steps.
+   * @param {import("./curves.js").Points} points @param {string} kind @param {(mark: import("./curves.js").Mark) => number | undefined} value
    */
-  evaluated(points, value) {
+  measured(points, kind, value) {
     const column = /** @type {(number | null)[]} */ (points.last.map(() => null));
     for (const mark of this.marks ?? []) {
-      const place = mark.kind === "evaluation" ? placeOf(points, mark) : -1;
+      const place = mark.kind === kind ? placeOf(points, mark) : -1;
       if (place >= 0 && Number.isFinite(value(mark))) column[place] = value(mark) ?? null;
     }
     return column;
   }
 
   /**
-   * Shows a chart for each metric that evaluations name.
+   * Shows a chart for each metric that evaluations or reports name.
    * @param {import("./curves.js").Points} points @param {number[]} xs
    */
   showMetrics(points, xs) {
-    for (const name of new Set((this.marks ?? []).flatMap((mark) => Object.keys(mark.metrics ?? {})))) {
-      let chart = this.metrics.get(name);
-      if (!chart) {
-        chart = new Chart({ ...this.common, title: `Held-out ${word(name).toLowerCase()}`, series: [{ label: name, color: "--green", kind: "dots" }] });
-        chart.axis = choice.axis;
-        this.metrics.set(name, chart);
-        this.charts.push(chart);
-        this.grid.append(chart.element);
-      }
-      chart.show([xs, this.evaluated(points, (mark) => mark.metrics?.[name])], [], this.range);
+    for (const kind of ["evaluation", "report"]) {
+      const marks = (this.marks ?? []).filter((mark) => mark.kind === kind);
+      for (const name of new Set(marks.flatMap((mark) => Object.keys(mark.metrics ?? {})))) this.showMetric(kind, name, points, xs);
     }
+  }
+
+  /** @param {string} kind @param {string} name @param {import("./curves.js").Points} points @param {number[]} xs */
+  showMetric(kind, name, points, xs) {
+    const key = `${kind} ${name}`;
+    let chart = this.metrics.get(key);
+    if (!chart) {
+      const title = kind === "report" ? `Reported ${name}` : `Held-out ${word(name).toLowerCase()}`;
+      chart = new Chart({ ...this.common, title, series: [{ label: name, color: kind === "report" ? "--orange" : "--green", kind: "dots" }] });
+      chart.axis = choice.axis;
+      this.metrics.set(key, chart);
+      this.charts.push(chart);
+      this.grid.append(chart.element);
+    }
+    chart.show([xs, this.measured(points, kind, (mark) => mark.metrics?.[name])], [], this.range);
   }
 
   /** @param {import("./chart.js").Drawn[]} marks */

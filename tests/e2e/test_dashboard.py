@@ -300,6 +300,10 @@ class DashboardTest(dashboard_page.PageTest):
         page = self.open(daemon, "#/jobs/language")
         self.expect_text(page.locator(".charts"), "Held-out perplexity")
         self.expect_text(page.locator(".charts"), "Held-out accuracy")
+        for step, value in ((10, -3.5), (30, 210)):
+            daemon.ctl("report", "language", f"return={value}", "--step", str(step))
+        self.expect_text(page.locator(".charts"), "Reported return")
+        self.expect_text(page.locator(".timeline"), "anonymous reported return 210")
         expect(page.locator("section", has=page.get_by_role("heading", name="Ranks"))).to_be_hidden()
         daemon.train("gang", {**language, "training": {"max_steps": 10**6, "batch_size": 8}, "distributed": {"ranks": 2}})
         daemon.wait_for_step("gang", 50)
