@@ -9,6 +9,7 @@ endforeach()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/proto/genesis ${PROJECT_SOURCE_DIR}/proto/google
         DESTINATION ${CMAKE_INSTALL_DATADIR}/genesis/proto COMPONENT dev
         FILES_MATCHING PATTERN "*.proto")
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/client/include/genesis DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
 include(CMakePackageConfigHelpers)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/genesisConfigVersion.cmake COMPATIBILITY SameMinorVersion
                                  ARCH_INDEPENDENT)

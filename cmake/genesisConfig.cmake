@@ -25,5 +25,5 @@ add_custom_command(OUTPUT ${_sources}
   DEPENDS ${_files} VERBATIM)
 add_library(genesis_proto STATIC ${_sources})
 add_library(genesis::proto ALIAS genesis_proto)
-target_include_directories(genesis_proto SYSTEM PUBLIC ${_generated})
+target_include_directories(genesis_proto SYSTEM PUBLIC ${_generated} ${CMAKE_CURRENT_LIST_DIR}/../../../include)
 target_link_libraries(genesis_proto PUBLIC protobuf::libprotobuf gRPC::grpc++)

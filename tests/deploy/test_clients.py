@@ -1,6 +1,8 @@
 """Tests the clients of examples/clients against a daemon, by the commands of their page."""
 
+import array
 import json
+import math
 import os
 import pathlib
 import re
@@ -54,12 +56,45 @@ class GoClient(ClientTest):
 
 
 class CppClient(ClientTest):
+    @staticmethod
+    def tensors_of(file):
+        """Returns the number of tensors of a .safetensors file, and the norm of the float32 ones."""
+        content = file.read_bytes()
+        length = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8:8 + length])
+        header.pop("__metadata__", None)
+        values = array.array("f")
+        for entry in header.values():
+            begin, end = entry["data_offsets"]
+            values.frombytes(content[8 + length + begin:8 + length + end] if entry["dtype"] == "F32" else b"")
+        return len(header), math.hypot(*values)
+
     def test_it_builds_from_an_install_and_trains(self):
         prefix = self.folder / "usr"
         run("cmake", "--install", harness.BIN.parent, "--component", "dev", "--prefix", prefix)
         daemon = self.start()
         output = self.run_page("C++", daemon, CMAKE_PREFIX_PATH=str(prefix))
         self.expect_trained(daemon, output, "cpp-1")
+        # So small a rate changes no weight, so all versions are equal.
+        learner = {**harness.spec(max_steps=10**9), "optimizer": {"learning_rate": 1e-30, "weight_decay": 0}}
+        daemon.train("learner", learner)
+        daemon.wait_for_step("learner", 1)
+        file = self.folder / "weights.safetensors"
+        run(harness.BIN / "genesis-worker", "--export", daemon.ctl("checkpoint", "learner")["path"], "--to", file)
+        count, norm = self.tensors_of(file)
+        # As a reader in a container, which cannot open the socket, gets the bytes.
+        socket = pathlib.Path(self.data_dir, "run", "memory.sock")
+        for path in (socket, socket.with_name("hidden")):
+            actor = run(self.folder / "cpp-client" / "actor", daemon.grpc, "learner", cwd=self.folder).stdout
+            lines = [re.fullmatch(r"version (\d+), step (\d+): (\d+) tensors, norm (\S+)", line).groups() for line in actor.splitlines()]
+            self.assertEqual(len(lines), 3)
+            numbers = [int(number) for number, _, _, _ in lines]
+            self.assertEqual(numbers, sorted(set(numbers)))
+            for _, _, tensors, value in lines:
+                self.assertEqual(int(tensors), count)
+                self.assertAlmostEqual(float(value), norm, delta=1e-4 * norm)
+            if path == socket:
+                socket.rename(socket.with_name("hidden"))
 
 
 class GeneratedClient(ClientTest):
