@@ -28,7 +28,7 @@ def numbers(rows, seed=SEED):
               "tokens": [random.integers(0, 1000, length).astype("i4") for length in random.integers(0, 7, rows)],
               "text": [bytes(random.integers(0, 256, length, "u1")) for length in random.integers(0, 9, rows)]}
     columns = {"observations": Column("uint8", (8, 8, 3)), "actions": Column("int64"), "next_observations": Column("uint8", (8, 8, 3)),
-               "log_probability": Column("float32"), "advantage": Column("float16"), "state": Column("float64", (3,)), "mask": Column("bool", (4,)),
+               "log_probability": Column("float32"), "advantage": Column("float16"), "state": Column("float64", 3), "mask": Column("bool", (4,)),
                "task": Column("int32", (2,)), "tokens": Column("int32", max_length=6), "text": Column("bytes", max_length=8)}
     return values, columns
 
@@ -144,6 +144,14 @@ class Columns(harness.DaemonTest):
                 self.send(changed(change))
             self.assertIn(words, str(caught.exception))
             self.assertFalse(self.folder("raw").exists())
+
+    def test_what_is_no_column_is_refused_before_it_is_sent(self):
+        for make, words in ((lambda: Column("uint8", "8"), "the shape and max_length of a column are '8' and 0; accepted: whole numbers"),
+                            (lambda: Column("bytes", max_length=1.5), "accepted: whole numbers"),
+                            (lambda: self.client.append("shop", columns={"rewards": Column()}), "columns has 'rewards', which every buffer has"),
+                            (lambda: self.client.append("shop", columns={"task": "int32"}), "columns has 'int32' for 'task'; accepted: a genesis.Column")):
+            with self.subTest(words), self.assertRaisesRegex(genesis.InvalidArgumentError, words):
+                make()
 
     def test_a_later_append_may_leave_the_declaration_out(self):
         self.send(self.request())

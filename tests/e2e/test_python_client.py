@@ -10,6 +10,7 @@ import os
 import pathlib
 import random
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -415,6 +416,14 @@ print(genesis.Client(sys.argv[1]).train(sys.argv[2], sys.argv[3], batch_size=4, 
         with genesis.Client("127.0.0.1:9", timeout=1) as client, self.assertRaisesRegex(
                 genesis.UnavailableError, "the daemon at 127.0.0.1:9 is not available"):
             client.upload(rows)
+
+    def test_a_daemon_that_hangs_is_told_in_time(self):
+        os.kill(self.daemon.process.pid, signal.SIGSTOP)
+        self.addCleanup(os.kill, self.daemon.process.pid, signal.SIGCONT)
+        with genesis.Client(self.daemon.grpc, timeout=1) as client, self.assertRaisesRegex(
+                genesis.DeadlineExceededError, f"the daemon at {self.daemon.grpc} did not respond in time") as caught:
+            client.job("any")
+        self.assertIsInstance(caught.exception, TimeoutError)
 
     def test_a_proxy_for_the_web_is_not_asked(self):
         for name in ("http_proxy", "https_proxy", "grpc_proxy"):

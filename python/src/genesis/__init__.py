@@ -15,9 +15,9 @@ from genesis.columns import Column
 from genesis.converters import from_images, from_parquet, from_text, from_tokens
 from genesis.dashboard import open as open
 from genesis.data import Chunks
-from genesis.errors import (AbortedError, AlreadyExistsError, CancelledError, DataLossError, ExportError, FailedPreconditionError,
-                            GenesisError, InvalidArgumentError, JobFailedError, NotFoundError, OutOfRangeError, PermissionDeniedError,
-                            ResourceExhaustedError, UnauthenticatedError, UnavailableError)
+from genesis.errors import (AbortedError, AlreadyExistsError, CancelledError, DataLossError, DeadlineExceededError, ExportError,
+                            FailedPreconditionError, GenesisError, InvalidArgumentError, JobFailedError, NotFoundError, OutOfRangeError,
+                            PermissionDeniedError, ResourceExhaustedError, UnauthenticatedError, UnavailableError)
 from genesis.events import Event
 from genesis.job import Job
 from genesis.predictions import Prediction
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 # Without `open`, because `from genesis import *` would replace Python's own.
 __all__ = ["AbortedError", "AlreadyExistsError", "Appender", "AsyncClient", "AsyncJob", "CancelledError", "Checkpoint", "Chunks", "Client", "Column",
-           "DataLossError", "Event", "ExportError", "FailedPreconditionError", "GenesisError", "InvalidArgumentError", "Job",
+           "DataLossError", "DeadlineExceededError", "Event", "ExportError", "FailedPreconditionError", "GenesisError", "InvalidArgumentError", "Job",
            "JobFailedError", "NotFoundError", "OutOfRangeError", "PermissionDeniedError", "Prediction", "Range", "ResourceExhaustedError", "Sweep",
            "UnauthenticatedError", "UnavailableError", "WeightsVersion", "WorldModel", "export", "from_images", "from_parquet", "from_text", "from_tokens", "load_checkpoint"]
 

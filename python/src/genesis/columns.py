@@ -29,18 +29,23 @@ class Column:
     Args:
         dtype: ``"bool"``, ``"uint8"``, ``"int32"``, ``"int64"``, ``"float16"``, ``"bfloat16"``, ``"float32"``, ``"float64"``, or ``"bytes"``
             for text.
-        shape: shape of the value of one transition; ``()`` for a number.
+        shape: shape of the value of one transition; ``()`` for a number, ``8`` for a vector.
         max_length: if above 0, a transition has 0 to ``max_length`` values of ``shape``, such as tokens. Required for ``"bytes"``.
     """
 
     dtype: str = "float32"
-    shape: Sequence[int] = ()
+    shape: Union[int, Sequence[int]] = ()
     max_length: int = 0
 
     def __post_init__(self) -> None:
         if self.dtype not in _FORMATS:
             raise InvalidArgumentError(f"the dtype of a column is {shown(self.dtype)}; accepted: {', '.join(_FORMATS)}")
-        object.__setattr__(self, "shape", tuple(self.shape))
+        shape = (self.shape,) if isinstance(self.shape, int) else tuple(self.shape)
+        for size in (*shape, self.max_length):
+            if isinstance(size, bool) or not isinstance(size, int):
+                raise InvalidArgumentError(f"the shape and max_length of a column are {shown(self.shape)} and {shown(self.max_length)}; "
+                                           "accepted: whole numbers")
+        object.__setattr__(self, "shape", shape)
 
     @property
     def value_bytes(self) -> int:

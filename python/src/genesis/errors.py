@@ -85,6 +85,11 @@ class OutOfRangeError(GenesisError):
     code = grpc.StatusCode.OUT_OF_RANGE
 
 
+class DeadlineExceededError(GenesisError, TimeoutError):
+    """The daemon did not respond within the timeout of the call."""
+    code = grpc.StatusCode.DEADLINE_EXCEEDED
+
+
 class JobFailedError(GenesisError):
     """A job ended as FAILED or CANCELLED. The message contains the reason, and ``job`` is the ``Job``."""
     code = grpc.StatusCode.ABORTED
@@ -97,7 +102,7 @@ class JobFailedError(GenesisError):
 _BY_CODE: Dict[grpc.StatusCode, Type[GenesisError]] = {
     each.code: each for each in (InvalidArgumentError, NotFoundError, AlreadyExistsError, FailedPreconditionError,
                                  PermissionDeniedError, UnauthenticatedError, ResourceExhaustedError, UnavailableError,
-                                 AbortedError, DataLossError, CancelledError, OutOfRangeError)}
+                                 AbortedError, DataLossError, CancelledError, OutOfRangeError, DeadlineExceededError)}
 
 
 def from_rpc(error: grpc.RpcError, server: str) -> GenesisError:
@@ -105,4 +110,6 @@ def from_rpc(error: grpc.RpcError, server: str) -> GenesisError:
     code, text = error.code(), error.details() or ""
     if code == grpc.StatusCode.UNAVAILABLE:
         text = f"the daemon at {server} is not available: {text}"
+    elif code == grpc.StatusCode.DEADLINE_EXCEEDED:
+        text = f"the daemon at {server} did not respond in time: {text}"
     return _BY_CODE.get(code, GenesisError)(text, code)

@@ -98,6 +98,11 @@ class Appender:
         self._prefix = batch_prefix or uuid.uuid4().hex
         self._batches = 0
         self._columns: Dict[str, Column] = dict(columns or {})
+        for name, column in self._columns.items():
+            if name in ("rewards", *_FLAGS):
+                raise InvalidArgumentError(f"columns has {shown(name)}, which every buffer has; accepted: other names")
+            if not isinstance(column, Column):
+                raise InvalidArgumentError(f"columns has {shown(column)} for {shown(name)}; accepted: a genesis.Column")
         self._vectors: Sequence[str] = ()  # Columns that became float32 vectors because nothing was declared.
         # Transitions that are in no request yet: their bytes, and the lengths of variable columns.
         self._data: Dict[str, bytearray] = {}
