@@ -76,6 +76,8 @@ NIGHTLY_OF_ROOM=(
   'server/systemd/ test_systemd|test_units'
   'server/workers/ test_kills|test_gang|test_drain|test_pauses|test_remote_workers'
   'metrics/ test_alerts'
+  'client/include/ test_clients'
+  'examples/agents.py test_agents'
   'examples/clients/ test_clients'
   'deploy/container/ test_container'
   'deploy/kubernetes/ test_kubernetes'
