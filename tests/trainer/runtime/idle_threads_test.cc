@@ -30,6 +30,20 @@ int64_t Processors() {
 
 class IdleThreadsTest : public testing::Test {
  protected:
+  static void SetUpTestSuite() {
+    at::set_num_threads(2);
+    at::parallel_for(0, 2, 1, [](int64_t, int64_t) {});
+    at_start_ = ThreadsOfProcess();
+  }
+  // Threads of an earlier test end some time after it.
+  void SetUp() override { AwaitThreads(at_start_); }
+  static void AwaitThreads(int64_t most) {
+    const auto patience = IdleThreads::Clock::now() + seconds(60);
+    while (ThreadsOfProcess() > most && IdleThreads::Clock::now() < patience) {
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    ASSERT_LE(ThreadsOfProcess(), most);
+  }
   // Sets the variables that RestartWithSettings leaves set.
   IdleThreadsTest() {
     setenv("OMP_WAIT_POLICY", "PASSIVE", 1);
@@ -42,6 +56,7 @@ class IdleThreadsTest : public testing::Test {
     threads.Adapt(now_);
   }
 
+  static inline int64_t at_start_ = 0;  // Threads of the process.
   nanoseconds waited_{0};
   IdleThreads::Clock::time_point now_;
   IdleThreads::Waited account_ = [this] { return std::optional(waited_); };
@@ -74,8 +89,6 @@ TEST_F(IdleThreadsTest, LookOnceASecond) {
 
 // Threads sleep because libgomp then has one thread more than there are processors.
 TEST_F(IdleThreadsTest, SleepByBeingMoreThanTheProcessors) {
-  at::set_num_threads(2);
-  at::parallel_for(0, 2, 1, [](int64_t, int64_t) {});
   const int64_t before = ThreadsOfProcess();
   IdleThreads threads(2, account_);
   Look(threads, seconds(0));
@@ -84,12 +97,7 @@ TEST_F(IdleThreadsTest, SleepByBeingMoreThanTheProcessors) {
   EXPECT_EQ(ThreadsOfProcess(), before + 1 + Processors() - 2 + 1);
   Look(threads, seconds(0));
   EXPECT_TRUE(threads.awake());
-  // The threads end some time after the request.
-  const auto patience = IdleThreads::Clock::now() + seconds(60);
-  while (ThreadsOfProcess() > before && IdleThreads::Clock::now() < patience) {
-    std::this_thread::sleep_for(milliseconds(1));
-  }
-  EXPECT_EQ(ThreadsOfProcess(), before);
+  AwaitThreads(before);
 }
 
 TEST_F(IdleThreadsTest, LeaveTheSettingsOfOthersAndSingleThreadsAlone) {
