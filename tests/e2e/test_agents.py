@@ -64,7 +64,7 @@ class Agents(harness.DaemonTest):
         self.assertEqual(agents.returncode, 0, errors)
         returns = [float(line.split()[-1]) for line in output.splitlines()]
         self.assertEqual(len(returns), 20)
-        self.assertGreater(max(map(min, zip(returns[2:], returns[3:]))), -400, returns)
+        self.assertGreater(sorted(returns)[-4], -400, returns)  # Random actions earn -1,200 on average.
         self.assertEqual(self.appended(client, job.id), 400 + 20 * 200, "each transition once")
         self.assertEqual(numbers, sorted(set(numbers)))
         self.assertGreater(len(drawn), 20)

@@ -46,18 +46,18 @@ class JobFiles(harness.DaemonTest):
 class Agents(harness.DaemonTest):
     def test_agents_act_with_what_the_job_learns_from_them(self):
         daemon = self.start()
-        done = subprocess.run([sys.executable, EXAMPLES / "agents.py", "--episodes", "4"], capture_output=True, text=True, timeout=harness.LONG,
+        done = subprocess.run([sys.executable, EXAMPLES / "agents.py", "--episodes", "6"], capture_output=True, text=True, timeout=harness.LONG,
                               env=harness.clean_environment({"GENESIS_SERVER": daemon.grpc}), check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         returns = [float(line.split()[-1]) for line in done.stdout.splitlines()]
-        self.assertEqual(len(returns), 8)
-        # Random actions earn -1,200 on average, and never -400 in a row of two.
-        self.assertGreater(max(map(min, zip(returns[2:], returns[3:]))), -400, returns)
+        self.assertEqual(len(returns), 12)
+        # Random actions earn -1,200 on average, and hardly ever -400.
+        self.assertGreater(sorted(returns)[-2], -400, returns)
         job = daemon.get_json("/v1/jobs")["jobs"][0]
         self.assertEqual(job["state"], "JOB_STATE_CANCELLED")
         self.assertEqual([each["name"] for each in job["reported_metrics"]], ["return"])
         # The job is cancelled before it has to have seen the last episode of each agent.
-        self.assertGreaterEqual(int(job["progress"]["next_transition"]), 8 * 200)
+        self.assertGreaterEqual(int(job["progress"]["next_transition"]), 12 * 200)
 
 
 class LanguageModel(harness.DaemonTest):
