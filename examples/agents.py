@@ -16,6 +16,7 @@ import genesis
 HORIZON, PLANS, BEST, ROUNDS = 20, 128, 12, 3
 MODEL = {"hidden_size": 64, "latent_size": 32, "rollout_steps": 4}
 RANDOM_STEPS = 400  # Before the job begins.
+SAMPLES_PER_INSERT = 512
 
 
 def actions_of(space, plans):
@@ -65,6 +66,8 @@ def act(env_id, job_id, agent, episodes):
     client, random = genesis.Client(), numpy.random.default_rng(agent)
     env, job = client.record(gymnasium.make(env_id), job_id), client.job(job_id)
     for number in range(episodes):
+        while job.refresh().progress.samples_per_insert < 0.8 * SAMPLES_PER_INSERT:  # Do not outrun the learner.
+            time.sleep(0.1)
         earned = episode(env, job.predict, random, 1000 * agent + 500 + number)
         step = job.refresh().progress.step
         job.report({"return": earned}, step=step)
@@ -85,7 +88,7 @@ def main():
             act_at_random(env, arguments.seed)
         job = client.submit({
             "model": {"world_model": MODEL}, "precision": {"mode": "FP32"}, "optimizer": {"learning_rate": 1e-3},
-            "dataset": {"replay": {"path": job_id, "follow": True, "samples_per_insert": 512}},
+            "dataset": {"replay": {"path": job_id, "follow": True, "samples_per_insert": SAMPLES_PER_INSERT}},
             "training": {"max_steps": 1_000_000, "batch_size": 256}, "checkpoint": {"every_steps": 1000}}, job_id=job_id)
         while not job.refresh().progress.step:
             time.sleep(0.1)

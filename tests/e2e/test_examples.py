@@ -53,7 +53,7 @@ class Agents(harness.DaemonTest):
         self.assertEqual(len(returns), 12)
         # Random actions earn -1,200 on average, and hardly ever -400.
         self.assertGreater(sorted(returns)[-2], -400, returns)
-        job = daemon.get_json("/v1/jobs")["jobs"][0]
+        job = daemon.wait_for_end(daemon.get_json("/v1/jobs")["jobs"][0]["id"])
         self.assertEqual(job["state"], "JOB_STATE_CANCELLED")
         self.assertEqual([each["name"] for each in job["reported_metrics"]], ["return"])
         # The job is cancelled before it has to have seen the last episode of each agent.
