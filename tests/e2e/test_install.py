@@ -39,12 +39,14 @@ class Install(unittest.TestCase):
                  if path.is_file()}
         protos = [path.relative_to(SOURCE) for folder in ("genesis", "google") for path in (SOURCE / "proto" / folder).rglob("*.proto")]
         python = SOURCE / "trainer" / "compiled" / "python"
+        headers = SOURCE / "client" / "include"
         # These are built only if CUDA's headers exist.
         plug_ins = {f"bin/{path.name}" for path in (BUILD / "bin").glob("libgenesis_*.so")}
         self.assertEqual(files, plug_ins | {
             "bin/genesisd", "bin/genesis-worker", "bin/genesisctl", "share/doc/genesis/README.md",
             "share/cmake/genesis/genesisConfig.cmake", "share/cmake/genesis/genesisConfigVersion.cmake",
             *(f"share/genesis/{path}" for path in protos),
+            *(f"include/{path.relative_to(headers)}" for path in headers.rglob("*.h")),
             *(f"share/genesis/compile/{path.relative_to(python)}" for path in python.rglob("*.py"))})
 
 

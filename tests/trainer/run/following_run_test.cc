@@ -79,6 +79,9 @@ class FollowingRunTest : public testing::Test {
     *job_.mutable_spec() = WithDefaults(job_.spec(), LossScaleSettings());
   }
 
+  // Compares a run that resumes from a checkpoint with the whole one.
+  void ExpectToResumeToTheBit();
+
   Finished Run() { return RunTraining(job_, TestCpu(), control_, observer_, ranks_); }
 
   const TempDir folder_;
@@ -177,16 +180,7 @@ TEST_F(FollowingRunTest, EndsWhenNothingArrives) {
               HasSubstr("no new transitions for 0.3 s; dataset.replay.idle_seconds is 0.3"));
 }
 
-class FollowingBySamplingTest : public FollowingRunTest,
-                                public testing::WithParamInterface<training::v1::SamplingKind> {};
-
-INSTANTIATE_TEST_SUITE_P(Kinds, FollowingBySamplingTest,
-                         testing::Values(training::v1::SAMPLING_KIND_UNIFORM,
-                                         training::v1::SAMPLING_KIND_PRIORITIZED,
-                                         training::v1::SAMPLING_KIND_NEWEST));
-
-TEST_P(FollowingBySamplingTest, ResumesToTheBitWhereNothingNewArrived) {
-  Choose(GetParam());
+void FollowingRunTest::ExpectToResumeToTheBit() {
   replay().set_samples_per_insert(100);
   job_.mutable_spec()->mutable_checkpoint()->set_every_steps(20);
   job_.mutable_spec()->mutable_checkpoint()->set_keep_last(10);
@@ -212,6 +206,13 @@ TEST_P(FollowingBySamplingTest, ResumesToTheBitWhereNothingNewArrived) {
     EXPECT_EQ(again.steps[i].grad_norm, whole[40 + i].grad_norm) << i;
   }
   EXPECT_EQ(resumed.progress().first_transition(), 0) << "it has forgotten what it had seen";
+}
+
+TEST_F(FollowingRunTest, ResumesToTheBitWhereNothingNewArrived) { ExpectToResumeToTheBit(); }
+
+TEST_F(FollowingRunTest, ResumesToTheBitWithPriorities) {
+  Choose(training::v1::SAMPLING_KIND_PRIORITIZED);
+  ExpectToResumeToTheBit();
 }
 
 TEST_F(FollowingRunTest, AResumedRunKeepsThePrioritiesAndAddsThoseOfTheNewOnes) {
