@@ -18,13 +18,6 @@ constexpr uint64_t kLengthSize = 8;
 constexpr uint64_t kMaxSafetensorsHeader = 100'000'000;
 constexpr size_t kMaxShape = 64;
 
-std::optional<ElementType> TypeOf(const std::string& name) {
-  for (const auto& [text, type] : kSafetensorsTypes) {
-    if (name == text) return type;
-  }
-  return std::nullopt;
-}
-
 // One tensor, as the header describes it.
 struct Entry {
   std::string type;
@@ -126,7 +119,7 @@ absl::Status SafetensorsReader::ParseHeader(const std::string& header, uint64_t 
     if (!entry.has_type || !entry.has_shape || entry.offsets.size() != 2) {
       return fail(Broken(absl::StrCat(tensor, "lacks dtype, shape or two data_offsets")));
     }
-    const std::optional<ElementType> type = TypeOf(entry.type);
+    const std::optional<ElementType> type = SafetensorsType(entry.type);
     if (!type) {
       return fail(absl::InvalidArgumentError(absl::StrCat(
           file_->path(), ": ", tensor, "has dtype ", OneLine(entry.type, kMaxNameBytes),

@@ -16,6 +16,7 @@
 #include "genesis/training/v1/worker_service.pb.h"
 #include "trainer/checkpoint/element_scalar.h"
 #include "trainer/checkpoint/weights.h"
+#include "trainer/formats/safetensors.h"
 #include "trainer/formats/safetensors_types.h"
 #include "trainer/models/base/dataset_fields.h"
 #include "trainer/predict/served_model.h"
@@ -47,21 +48,6 @@ absl::Status Guarded(const Action& action) {
   }
 }
 
-// Returns the type that .safetensors files name so; nullopt if none is.
-std::optional<torch::ScalarType> TypeNamed(const std::string& wanted) {
-  for (const auto& [name, type] : kSafetensorsTypes) {
-    if (wanted == name) return ToScalarType(type);
-  }
-  return std::nullopt;
-}
-
-std::string NameOf(torch::ScalarType wanted) {
-  for (const auto& [name, type] : kSafetensorsTypes) {
-    if (wanted == ToScalarType(type)) return name;
-  }
-  return "";
-}
-
 // Returns the tensors of a version as views of its file.
 absl::StatusOr<NamedTensors> TensorsOf(const training::v1::PublishedWeights& weights,
                                        const MemoryFile& file) {
@@ -74,9 +60,10 @@ absl::StatusOr<NamedTensors> TensorsOf(const training::v1::PublishedWeights& wei
   NamedTensors tensors;
   for (const training::v1::PublishedTensor& each : weights.tensors()) {
     const std::vector<int64_t> shape(each.shape().begin(), each.shape().end());
-    if (const auto type = TypeNamed(each.type())) {
+    if (const auto type = SafetensorsType(each.type())) {
       // Read only.
-      tensors.emplace_back(each.name(), torch::from_blob(const_cast<char*>(at), shape, *type));
+      tensors.emplace_back(each.name(),
+                           torch::from_blob(const_cast<char*>(at), shape, ToScalarType(*type)));
     }
     at += each.size_bytes();
   }
@@ -93,15 +80,15 @@ absl::StatusOr<torch::Tensor> Read(const std::string& name, const training::v1::
   }
   const bool bytes = !tensor.data().empty();
   const std::string name_of_type = tensor.type().empty() ? kFloat32 : tensor.type();
-  std::optional<torch::ScalarType> type = TypeNamed(name_of_type);
-  if (!type.has_value() || (!bytes && *type != torch::kFloat)) {
+  const std::optional<ElementType> named = SafetensorsType(name_of_type);
+  if (!named.has_value() || (!bytes && *named != ElementType::kFloat32)) {
     return fault(absl::StrCat("has the type ", QuoteValue(tensor.type()),
                               "; accepted: BOOL, U8, I8, I16, I32, I64, F16, BF16, F32 or F64 "
                               "with data, F32 with values"));
   }
   // A byte other than 0 and 1 is not a bool.
-  if (*type == torch::kBool) type = torch::kByte;
-  const size_t size_of_one = torch::elementSize(*type);
+  const torch::ScalarType type = *named == ElementType::kBool ? torch::kByte : ToScalarType(*named);
+  const size_t size_of_one = torch::elementSize(type);
   const auto count = bytes ? static_cast<int64_t>(tensor.data().size() / size_of_one)
                            : int64_t{tensor.values_size()};
   int64_t wanted = 1;
@@ -119,7 +106,7 @@ absl::StatusOr<torch::Tensor> Read(const std::string& name, const training::v1::
         " for the shape ", SizesText(shape), "; accepted: as many elements of ", name_of_type,
         " as the shape has, in at least one dimension, each at least 1"));
   }
-  torch::Tensor read = torch::empty(shape, *type);
+  torch::Tensor read = torch::empty(shape, type);
   std::memcpy(read.mutable_data_ptr(),
               bytes ? static_cast<const void*>(tensor.data().data()) : tensor.values().data(),
               static_cast<size_t>(count) * size_of_one);
@@ -146,7 +133,8 @@ absl::Status Write(const std::string& name, const torch::Tensor& tensor, bool by
   to.mutable_shape()->Assign(flat.sizes().begin(), flat.sizes().end());
   if (bytes) {
     to.set_data(flat.const_data_ptr(), flat.nbytes());
-    to.set_type(NameOf(flat.scalar_type()));
+    const std::optional<ElementType> type = ToElementType(flat.scalar_type());
+    to.set_type(type.has_value() ? SafetensorsTypeName(*type) : "");
   } else {
     const auto* const begin = flat.const_data_ptr<float>();
     to.mutable_values()->Assign(begin, begin + flat.numel());

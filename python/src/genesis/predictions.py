@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional
 
 from genesis.connection import Connection
+from genesis.data import array_of
 from genesis.errors import InvalidArgumentError
 from genesis.requests import shown
 from genesis.training.v1 import prediction_pb2
@@ -46,10 +47,7 @@ def _tensor(name: Any, value: Any) -> prediction_pb2.Tensor:
 
     fault = ""
     try:
-        if hasattr(value, "detach"):  # numpy has no BF16.
-            value = value.detach().cpu()
-            value = value.float() if str(value.dtype) == "torch.bfloat16" else value
-        array = numpy.asarray(value)
+        array = array_of(value)
         kind = array.dtype.str[1:]
         if kind not in _NAMES:
             fault = f" of the type {array.dtype}"
