@@ -28,10 +28,8 @@ absl::StatusOr<std::unique_ptr<FollowedReplay>> FollowedReplay::Open(
     const training::v1::JobSpec& spec) {
   std::unique_ptr<FollowedReplay> dataset(new FollowedReplay(spec));
   absl::StatusOr<ReplaySnapshot> snapshot = ReplaySnapshot::Open(
-      spec.dataset().replay().path(), [&dataset](uint64_t number, const ReplayRowEnd& end) {
-        dataset->new_rows_.push_back(
-            {.number = number, .ends_episode = end.flags != 0, .priority = end.priority});
-      });
+      spec.dataset().replay().path(),
+      [&dataset](uint64_t number, const ReplayRowEnd& end) { dataset->NoteRow(number, end); });
   if (!snapshot.ok()) return snapshot.status();
   absl::Status status = dataset->SetColumns(snapshot->layout(), spec.model().has_exported());
   if (!status.ok()) {
@@ -60,13 +58,15 @@ absl::Status FollowedReplay::SetColumns(const ReplayLayout& layout, bool is_expo
 
 absl::StatusOr<ReplayRange> FollowedReplay::Look() {
   const absl::MutexLock lock(&mutex_);
-  absl::Status status = snapshot_->ReadNew([this](uint64_t number, const ReplayRowEnd& end) {
-    new_rows_.push_back(
-        {.number = number, .ends_episode = end.flags != 0, .priority = end.priority});
-  });
+  absl::Status status = snapshot_->ReadNew(
+      [this](uint64_t number, const ReplayRowEnd& end) { NoteRow(number, end); });
   if (!status.ok()) return status;
   return ReplayRange{.first = std::max(range_.first, snapshot_->FirstInFolder()),
                      .next = snapshot_->next()};
+}
+
+void FollowedReplay::NoteRow(uint64_t number, const ReplayRowEnd& end) {
+  new_rows_.push_back({.number = number, .ends_episode = end.flags != 0, .priority = end.priority});
 }
 
 void FollowedReplay::Take(const ReplayRange& range) {
@@ -101,9 +101,8 @@ int64_t FollowedReplay::SizeBefore(uint64_t next) const {
   int64_t before = training_.begin;
   for (auto episode = training_.episodes.begin(); episode != training_.episodes.end(); ++episode) {
     if (episode->first >= limit) break;
-    const auto after = std::next(episode);
-    const int64_t end = after == training_.episodes.end() ? training_.end : after->first_window;
-    before = std::min(end, episode->first_window + static_cast<int64_t>(limit - episode->first));
+    before = std::min(training_.EndOf(episode),
+                      episode->first_window + static_cast<int64_t>(limit - episode->first));
   }
   return std::clamp<int64_t>(before - training_.begin, 0, training_.size());
 }
@@ -166,9 +165,12 @@ void FollowedReplay::LimitAge() {
   }
   const uint64_t skipped = oldest - std::min(oldest, episode->first);
   const int64_t first = episode->first_window + static_cast<int64_t>(skipped);
+  training_.begin = std::max(training_.begin, std::min(first, training_.EndOf(episode)));
+}
+
+int64_t FollowedReplay::Part::EndOf(std::deque<Episode>::const_iterator episode) const {
   const auto after = std::next(episode);
-  const int64_t last = after == training_.episodes.end() ? training_.end : after->first_window;
-  training_.begin = std::max(training_.begin, std::min(first, last));
+  return after == episodes.end() ? end : after->first_window;
 }
 
 uint64_t FollowedReplay::Part::FirstRow(int64_t example) const {

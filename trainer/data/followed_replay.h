@@ -74,6 +74,8 @@ class FollowedReplay final : public Dataset {
     int64_t end = 0;
 
     int64_t size() const { return end - begin; }
+    // Returns the window after the last one of an episode.
+    int64_t EndOf(std::deque<Episode>::const_iterator episode) const;
     // Returns the number of the first transition of an example.
     uint64_t FirstRow(int64_t example) const;
   };
@@ -86,6 +88,7 @@ class FollowedReplay final : public Dataset {
   explicit FollowedReplay(const training::v1::JobSpec& spec);
 
   void BeginGap(uint64_t next);
+  void NoteRow(uint64_t number, const ReplayRowEnd& end);
   void AddRow(const NewRow& row);
   void Evict(Part& part) const;
   void LimitAge();
