@@ -106,3 +106,52 @@ function(genesis_gtest program test filter label)
   set_tests_properties(${test} PROPERTIES LABELS ${label} TIMEOUT 300 FAIL_REGULAR_EXPRESSION "Running 0 tests")
 endfunction()
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/slow_tests.txt)
+
+# genesis_tests_of(file tests): sets tests to "<Class>.<method>/<tier>" of each test method of a Python file. A method
+# or class below @tiers.nightly has the tier nightly, every other one gate.
+function(genesis_tests_of file tests)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  file(STRINGS ${file} _lines REGEX "^class |^    def test_|^ *@tiers.nightly")
+  set(_tests)
+  set(_tier gate)
+  foreach(_line ${_lines})
+    if(_line MATCHES "^ *@tiers.nightly")
+      set(_tier nightly)
+    elseif(_line MATCHES "^class ([A-Za-z]+)")
+      set(_class ${CMAKE_MATCH_1})
+      set(_class_tier ${_tier})
+      set(_tier gate)
+    elseif(_line MATCHES "def (test_[a-z0-9_]+)")
+      set(_method ${CMAKE_MATCH_1})
+      if(_class_tier STREQUAL nightly)
+        set(_tier nightly)
+      endif()
+      list(APPEND _tests ${_class}.${_method}/${_tier})
+      set(_tier gate)
+    endif()
+  endforeach()
+  set(${tests} ${_tests} PARENT_SCOPE)
+endfunction()
+
+# genesis_python_files(PREFIX prefix LABEL label PYTHON interpreter FOLDER folder FIXTURE fixture NAMES file...
+# ENVIRONMENT variable...): a ctest for each file and tier, <prefix><file> and <prefix><file>.nightly, where a process
+# for each method costs more than the methods.
+function(genesis_python_files)
+  cmake_parse_arguments(ARG "" "PREFIX;LABEL;PYTHON;FOLDER;FIXTURE" "NAMES;ENVIRONMENT" ${ARGN})
+  foreach(_name ${ARG_NAMES})
+    genesis_tests_of(${ARG_FOLDER}/${_name}.py _tests)
+    list(TRANSFORM _tests REPLACE "^.*/" "" OUTPUT_VARIABLE _tiers)
+    list(REMOVE_DUPLICATES _tiers)
+    foreach(_tier ${_tiers})
+      set(_test ${ARG_PREFIX}${_name})
+      if(_tier STREQUAL nightly)
+        string(APPEND _test .nightly)
+      endif()
+      # Exits with 77 if this machine forbids what a test needs.
+      add_test(NAME ${_test} COMMAND ${ARG_PYTHON} ${PROJECT_SOURCE_DIR}/tests/e2e/ctest_main.py ${_name}
+               WORKING_DIRECTORY ${ARG_FOLDER})
+      set_tests_properties(${_test} PROPERTIES LABELS "${ARG_LABEL};${_tier}" TIMEOUT 1800 SKIP_RETURN_CODE 77
+                           FIXTURES_REQUIRED "${ARG_FIXTURE}" ENVIRONMENT "${ARG_ENVIRONMENT};GENESIS_TIER=${_tier}")
+    endforeach()
+  endforeach()
+endfunction()

@@ -13,6 +13,7 @@ import yaml
 from tools import DEPLOY, PROMETHEUS, SOURCE, run
 
 import harness  # noqa: E402
+import tiers  # noqa: E402
 from harness import spec  # noqa: E402
 from monitor import Prometheus  # noqa: E402
 
@@ -137,6 +138,7 @@ class Rules(unittest.TestCase):
             self.assertIn(f"`{name}`", metrics)
 
 
+@tiers.nightly
 class Alertmanager(unittest.TestCase):
     def receiver(self, **labels):
         done = run(AMTOOL, "config", "routes", "test", f"--config.file={FOLDER}/alertmanager.yml",
@@ -158,6 +160,7 @@ SEED_DIVERGENCE = ("abs(genesis_training_loss - genesis_fp32_baseline_loss) "
                    "/ genesis_fp32_baseline_loss")
 
 
+@tiers.nightly
 class UnlikeJobs(harness.DaemonTest):
     """While two unrelated jobs run and then none, the daemon exports metrics of one job, and no alert fires.
 
@@ -234,6 +237,7 @@ class UnlikeJobs(harness.DaemonTest):
         self.assertIn("SeedLossDivergence", self.firing(broken, idle))
 
 
+@tiers.nightly
 class FaultToAlert(harness.DaemonTest):
     """A fault is injected into a job. The alert fires in a real Prometheus, and clears when the fault is over."""
 

@@ -11,6 +11,7 @@ import sys
 
 from tools import SOURCE, TOOLS, run  # Must come first, because it adds the harness to the path.
 import harness
+import tiers
 
 PAGE = SOURCE / "examples" / "clients" / "README.md"
 
@@ -55,6 +56,7 @@ class GoClient(ClientTest):
         self.assertRegex(output, "(?m)^JOB_STATE_SUCCEEDED: ")
 
 
+@tiers.nightly
 class CppClient(ClientTest):
     @staticmethod
     def tensors_of(file):

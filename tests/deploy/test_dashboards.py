@@ -15,6 +15,7 @@ import yaml
 from tools import DEPLOY, SOURCE, TOOLS, run
 
 import harness  # noqa: E402
+import tiers  # noqa: E402
 from harness import spec  # noqa: E402
 from monitor import Prometheus  # noqa: E402
 
@@ -167,6 +168,7 @@ class Queries(harness.DaemonTest):
                          lambda: "genesis_worker_restarts_total" in daemon.get("/metrics"))
         # The job continues to train, so that the rates are those of a busy daemon.
 
+    @tiers.nightly
     def test_every_query_has_data_from_daemons_at_work(self):
         daemons = [self.start_deployment(name) for name in ("stable", "canary")]
         prometheus = Prometheus(self, pathlib.Path(self.data_dir) / "prometheus",

@@ -15,6 +15,7 @@ import cluster_jobs  # noqa: E402
 import harness  # noqa: E402
 import kubernetes_api  # noqa: E402
 import secure  # noqa: E402
+import tiers  # noqa: E402
 from cluster_jobs import STEPS  # noqa: E402
 
 OVERLAY = DEPLOY / "kubernetes" / "overlays" / "launcher"
@@ -30,6 +31,7 @@ def submitted(ranks=2, **training):
     return cluster_jobs.submitted("KUBERNETES", ranks, **training)
 
 
+@tiers.nightly
 class KubernetesJobs(cluster_jobs.ClusterJobs):
     def setUp(self):
         super().setUp()
@@ -259,6 +261,7 @@ class KubernetesJobs(cluster_jobs.ClusterJobs):
         self.assertIn("kubernetes.api_server: required with kubernetes.pod_template outside of a pod", done.stderr)
 
 
+@tiers.nightly
 class Overlay(unittest.TestCase):
     """Tests deploy/kubernetes/overlays/launcher, and the Job that the daemon makes from its pod template."""
 

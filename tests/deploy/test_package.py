@@ -5,6 +5,7 @@ import subprocess
 import unittest
 
 from machine import LIBTORCH, Machine, Service, package_file  # Must come first, because it adds the harness to the path.
+import tiers
 from harness import BIN, SOURCE, wait_for
 
 PROGRAMS = ("genesisd", "genesisctl", "genesis-worker", "genesis-rollback")
@@ -15,6 +16,7 @@ def field(name):
                           text=True, check=True).stdout.strip()
 
 
+@tiers.nightly
 class Contents(unittest.TestCase):
     def test_it_is_named_and_numbered_as_the_project(self):
         version = re.search(r"project\(genesis VERSION ([0-9.]+)",
@@ -47,6 +49,7 @@ class Contents(unittest.TestCase):
         self.assertEqual(re.findall(r"R(?:UN)?PATH.*\[(.*)\]", dynamic), [f"{LIBTORCH}/lib"])
 
 
+@tiers.nightly
 class WithoutSystemd(unittest.TestCase):
     """Without systemd, as in a container, users and folders are created, and nothing is started."""
 
@@ -109,6 +112,7 @@ class WithoutSystemd(unittest.TestCase):
         self.assertEqual(sorted(self.complete("genesisctl", "")), sorted(commands))
 
 
+@tiers.nightly
 class Life(unittest.TestCase):
     """The package is installed, started, upgraded, removed and purged, in this order, on one machine."""
 

@@ -225,6 +225,7 @@ class Systemd(unittest.TestCase):
             self.assertEqual(self.machine.property("MainPID") == before, code == 1)
         self.assertIn("Done in", done.stdout)
 
+    @tiers.nightly
     def test_verify_tells_when_it_is_not_fp32(self):
         self.start_reduced("reduced")
         done = self.machine.run("genesis-rollback verify", check=False)
@@ -241,6 +242,7 @@ class Systemd(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("FAILED  service: inactive", done.stdout)
 
+    @tiers.nightly
     def test_gradual(self):
         # The job takes at least half a minute, so that it is still running when the rollback starts.
         slow = "rehearsals: [{kind: SLOW, at_step: 1, steps: 2000, amount: 0.015}]\n"
@@ -627,6 +629,7 @@ class Criteria(unittest.TestCase):
                      "NOT MET stable days: 6 of 7 (1 days ago: 1 jobs fell back)"):
             self.assertIn(text, done.stdout)
 
+    @tiers.nightly
     def test_prometheus_judges_the_signed_loss_and_what_the_watchdog_found(self):
         done = self.judge("--prometheus", self.prometheus(loss=0.1, noise=0.2))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

@@ -7,6 +7,7 @@ import subprocess
 import unittest
 
 from machine import Service, package_file  # Must come first, because it adds the harness to the path.
+import tiers
 from harness import LONG, SOURCE, wait_for
 
 UNITS = SOURCE / "deploy" / "systemd"
@@ -20,6 +21,7 @@ training: {max_steps: 100000000, batch_size: 64}
 """
 
 
+@tiers.nightly
 class Judged(unittest.TestCase):
     def test_exposure_is_at_most_two(self):
         for unit in ("genesis-trainer.service", "genesis-worker@.service", "genesis-job@.service"):
@@ -37,6 +39,7 @@ class Judged(unittest.TestCase):
         self.assertNotEqual(bare.returncode, 0)
 
 
+@tiers.nightly
 class Running(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -244,6 +247,7 @@ class Running(unittest.TestCase):
             self.machine.run(f"test -s {job['latest_checkpoint']['path']}")
 
 
+@tiers.nightly
 class ByHand(unittest.TestCase):
     def test_every_path_of_a_unit_is_one_that_the_package_installs(self):
         listing = subprocess.run(["dpkg-deb", "--contents", package_file()], capture_output=True,

@@ -13,11 +13,13 @@ import unittest
 
 import genesis
 import harness
+import tiers
 
 AGENTS = harness.SOURCE / "examples" / "agents.py"
 KILLS = 3  # The worker is killed as often as the daemon.
 
 
+@tiers.nightly
 class Agents(harness.DaemonTest):
     @staticmethod
     def appended(client, name):

@@ -19,6 +19,7 @@ import numpy
 import genesis
 import harness
 import secure
+import tiers
 import test_precision
 
 importlib.import_module("genesis.chart")  # Here, because mock.patch.dict(sys.modules) forgets what is imported inside.
@@ -100,6 +101,7 @@ class Charts(harness.DaemonTest):
         self.assertGreater(numpy.nanmin(speeds), 0)
         self.assertEqual(chart._repr_png_()[:4], b"\x89PNG")
 
+    @tiers.nightly
     def test_a_chart_in_a_notebook(self):
         """A fake of IPython keeps what is shown."""
         shown = mock.Mock()

@@ -15,6 +15,7 @@ import urllib.request
 
 import genesis
 import harness
+import tiers
 from genesis.forward.wandb import records_of_log
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
@@ -178,6 +179,7 @@ def float32(value):
     return struct.unpack("f", struct.pack("f", float(value)))[0]
 
 
+@tiers.nightly
 class Kills(ExportersTest):
     """Steps are sent once, whatever is killed: to TensorBoard, Trackio, W&B without a connection, and MLflow."""
 
@@ -236,6 +238,7 @@ class Kills(ExportersTest):
         self.assertEqual(mlflow.tags("run")["genesis.label.team"], ODD.replace("\x85", "\ufffd"))
 
 
+@tiers.nightly
 class Outages(ExportersTest):
     def test_a_dead_and_a_hanging_tool_cost_a_job_and_the_other_tools_nothing(self):
         mlflow = MlflowServer(self.data_dir)
@@ -316,6 +319,7 @@ class Outages(ExportersTest):
         self.assertEqual(self.scalars("run"), self.losses(daemon, "run"))
 
 
+@tiers.nightly
 class Mlflow(ExportersTest):
     def test_runs_have_the_state_of_their_job(self):
         mlflow = self.mlflow()

@@ -170,6 +170,7 @@ class Gangs(harness.DaemonTest):
         again.ctl("cancel", "survivor", "--now")
         self.assertEqual(again.wait_for_end("survivor")["state"], "JOB_STATE_CANCELLED")
 
+    @tiers.nightly
     def test_one_whose_rank_died_with_the_daemon_goes_on_from_its_checkpoint(self):
         daemon = self.start(*TWO)
         daemon.train("half", gang(max_steps=2000))

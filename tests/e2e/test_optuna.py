@@ -6,10 +6,12 @@ import sys
 import unittest
 
 import harness
+import tiers
 
 TRIAL = re.compile(r"^(rates-\d+): (COMPLETE|PRUNED), .*, held-out loss (\S+)$", re.MULTILINE)
 
 
+@tiers.nightly
 class Optuna(harness.DaemonTest):
     def test_twenty_trials_are_jobs_and_bad_ones_are_stopped_by_a_checkpoint(self):
         daemon = self.start("--workers-slots", "2")

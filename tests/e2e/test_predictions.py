@@ -19,6 +19,7 @@ from torch import nn
 
 import genesis
 import harness
+import tiers
 from genesis.training.v1 import prediction_pb2
 
 sys.path.insert(0, str(harness.SOURCE / "trainer" / "compiled" / "python"))
@@ -380,6 +381,7 @@ class Limits(PredictionTest):
         details = next(call.details() for call in calls if call.code().name == "RESOURCE_EXHAUSTED")
         self.assertIn("1024 predictions of job \"done\" wait already; accepted: at most 1024", details)
 
+    @tiers.nightly
     def test_the_job_unused_for_longest_makes_room(self):
         self.begin("--workers-predictors", "1")
         jobs = [self.trained(f"job-{number}") for number in range(2)]

@@ -31,6 +31,7 @@ from torch import nn
 import genesis
 import harness
 import secure
+import tiers
 from genesis import connection, readings, transfer
 from genesis.crc32c import crc32c
 from genesis.optimizers import matches, patterns
@@ -194,6 +195,7 @@ print(genesis.Client(sys.argv[1]).train(sys.argv[2], sys.argv[3], batch_size=4, 
                                 spec={"training": {"max_grad_norm": -1}})
         self.assert_updated_as_in_torch(module, groups, job)
 
+    @tiers.nightly
     def test_a_rate_for_each_of_many_layers(self):
         module, data = nn.Sequential(nn.Linear(5, 3), *[nn.Linear(3, 3) for _ in range(149)]), classes(80)
         with torch.no_grad():
@@ -263,6 +265,7 @@ print(genesis.Client(sys.argv[1]).train(sys.argv[2], sys.argv[3], batch_size=4, 
                               capture_output=True, text=True, timeout=harness.LONG)
         self.assertGreater(float(done.stdout.split("right ")[1]), 0.9)
 
+    @tiers.nightly
     def test_data_in_the_forms_that_torch_has(self):
         module, data = net(), classes(96)
         x, target = torch.tensor(data["x"], dtype=torch.float32), torch.tensor(data["target"])
@@ -431,6 +434,7 @@ print(genesis.Client(sys.argv[1]).train(sys.argv[2], sys.argv[3], batch_size=4, 
                 client = self.client_of(self.daemon.grpc, timeout=harness.LONG)
                 self.assertEqual(list(client.jobs()), [])
 
+    @tiers.nightly
     def test_data_of_other_tools(self):
         folder, data = pathlib.Path(self.data_dir), classes(96)
         columns = {f"c{i}": data["x"][:, i] for i in range(5)}
@@ -554,6 +558,7 @@ class Watching(ClientTest):
         self.assertEqual([step for kind, step, _ in past if kind == "checkpoint_written"], list(range(2000, 12_001, 2000)))
         self.assertEqual([state for kind, _, state in past if kind == "state_changed"][:3], ["QUEUED", "STARTING", "RUNNING"])
 
+    @tiers.nightly
     def test_events_of_all_jobs_go_on_through_a_killed_daemon(self):
         jobs = [self.client.submit({**self.fast_job(4000, {"every_steps": 2000}), "scheduling": {"labels": {"team": team}}})
                 for team in ("a", "b")]
@@ -624,6 +629,7 @@ class Watching(ClientTest):
             self.client.job(job.id)
         self.assertIn(job.id, str(caught.exception))
 
+    @tiers.nightly
     def test_a_bar_without_tqdm_and_with(self):
         for present in (True, False):
             said = io.StringIO()
@@ -861,6 +867,7 @@ class Secured(harness.DaemonTest):
 
 
 class Asyncio(ClientTest):
+    @tiers.nightly
     def test_several_jobs_at_once(self):
         async def one(client, number):
             job = await client.submit(harness.spec(max_steps=200 + number))

@@ -17,6 +17,7 @@ import torch
 
 import genesis
 import harness
+import tiers
 from genesis import precision_gate
 from genesis.training.v1 import precision_pb2
 
@@ -295,6 +296,7 @@ class WorldModelTest(harness.DaemonTest):
         with self.assertRaisesRegex(genesis.GenesisError, "nothing to save"):
             model.save_checkpoint(self.folder / "x.pt")
 
+    @tiers.nightly
     def test_discrete_actions_are_one_hot_in_every_form_of_a_buffer(self):
         import asyncio
 

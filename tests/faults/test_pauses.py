@@ -34,6 +34,7 @@ class Pauses(harness.DaemonTest):
         self.assertEqual(job["state"], "JOB_STATE_RUNNING", job)
         return int(job["claim"]), int(job.get("restarts", 0)), int(job["worker"]["pid"])
 
+    @tiers.nightly
     def test_a_healthy_worker_is_not_hung_because_its_daemon_was_stopped(self):
         daemon = self.start("--hang-step-seconds", "3", "--workers-reattach-timeout-seconds", "4")
         daemon.train("steady", steady())

@@ -57,6 +57,7 @@ class CompiledModelsTest(unittest.TestCase):
             self.assertNotEqual(runs["compiled"], runs["eager"])
             self.assertLess(compiled_job.worst(runs["compiled"], runs["eager"]), TOLERANCE)
 
+    @tiers.nightly
     def test_transformer(self):
         self.compare("transformer")
 

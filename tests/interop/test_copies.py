@@ -10,6 +10,7 @@ import warnings
 import zipfile
 from unittest import mock
 
+import tiers
 import torch
 
 import genesis
@@ -146,6 +147,7 @@ class Net(torch.nn.Module):
         return self.head(self.norm(self.recurrent(x)[0][:, -1]) * torch.tensor([0.5] * 8))
 
 
+@tiers.nightly
 class ExportTest(unittest.TestCase):
     def records(self, count):
         torch.manual_seed(0)

@@ -62,6 +62,7 @@ class Exporting(ExportedJobs):
         self.assertLessEqual(targets.count("slice_backward"), 3, targets)
         self.assertGreater(targets.count("slice"), 0, targets)
 
+    @tiers.nightly
     def test_what_cannot_be_exported_is_told(self):
         path, batch = self.path / "net.pt2", self.batch("x")
         frozen, spoilt = Normed().requires_grad_(False), Normed()
@@ -235,6 +236,7 @@ class Exporting(ExportedJobs):
         self.assertEqual(len(records), 90)
         self.assertEqual(set(last["model_state_dict"]), {"0.weight", "0.bias", "2.weight", "2.bias"})
 
+    @tiers.nightly
     def test_threads_may_export_at_once_and_after_others_have_ended(self):
         # Runs in another process, whose main thread has not traced anything before.
         code = """

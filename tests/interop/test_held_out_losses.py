@@ -384,11 +384,13 @@ class HeldOutLosses(ExportedJobs):
                      without_nan, zero_where_nan, stacked):
             yield loss.__name__, Plain, loss, loss
 
+    @tiers.nightly
     def test_what_counts_is_added_up(self):
         for name, net, loss, in_python in self.cases():
             with self.subTest(name):
                 self.assertNotIn("held-out batches have nothing", self.assert_held_out(net, loss, in_python))
 
+    @tiers.nightly
     def test_a_bound_is_applied_to_the_sum_over_all_batches(self):
         label = self.arrays["label"]
         label[label == -100] = 0
@@ -400,6 +402,7 @@ class HeldOutLosses(ExportedJobs):
         with self.subTest("no positives"):
             self.assert_held_out(Plain, focal, focal)
 
+    @tiers.nightly
     def test_losses_that_compute_with_several_rows_are_warned_of(self):
         for kind, forms in row_forms().items():
             for name, (net, loss, fields) in forms.items():

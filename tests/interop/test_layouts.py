@@ -6,6 +6,7 @@ import unittest
 from unittest import mock
 
 import torch
+import tiers
 import twin
 from exported_jobs import BATCH, EXAMPLES, FORMATS, GATE, STEPS, Changed, ExportedJobs
 from torch import nn
@@ -155,6 +156,7 @@ class Layouts(ExportedJobs):
                 for record, loss in zip(records, self.losses(module, field, mode), strict=True):
                     self.assertLess(abs(record["loss"] - loss), (1e-5 if mode == "FP32" else 1e-2) * abs(loss), (mode, record))
 
+    @tiers.nightly
     def test_memory_formats(self):
         def each(y):
             y = y.contiguous(memory_format=LAST).to(memory_format=torch.contiguous_format).clone(memory_format=LAST)
@@ -205,6 +207,7 @@ class Layouts(ExportedJobs):
                 wanted = nn.functional.cross_entropy(module.eval()(held_out[field]), held_out["label"]).item()
                 self.assertAlmostEqual(float(output.rsplit("held-out loss ", 1)[1].split()[0]) / wanted, 1, delta=1e-5)
 
+    @tiers.nightly
     def test_a_view_that_is_written_to(self):
         for net in (Written, Leaning, Strided):
             with self.subTest(net.__name__):

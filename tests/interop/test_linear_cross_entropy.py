@@ -156,6 +156,7 @@ class LinearCrossEntropyTest(unittest.TestCase):
                 self.compare(self.losses(self.export(self.twin(), tied_loss, mode), self.rows(self.tokens), mode, steps),
                              losses_in_python(self.twin(), tied_loss, self.tokens, mode, steps), mode)
 
+    @tiers.nightly
     def test_a_module_with_bias_class_weights_and_ignored_targets_trains_as_in_python(self):
         for per_example in (False, True):
             with self.subTest(per_example=per_example):
@@ -164,6 +165,7 @@ class LinearCrossEntropyTest(unittest.TestCase):
                 self.compare(ours, losses_in_python(Ignoring(per_example), mean_loss, self.tokens, "FP32", 10), "FP32")
                 self.compare(ours, self.losses(model, dataset, "FP32", 10, PLAIN), "FP32")
 
+    @tiers.nightly
     def test_a_job_takes_half_the_memory_of_torchs_operators(self):
         """The logits of a batch are 295 MiB, and torch's operators hold up to three copies."""
         batch = 24

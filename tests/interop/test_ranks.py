@@ -11,6 +11,7 @@ import unittest
 import torch
 
 import compiled_job
+import tiers
 import twin
 from rank_jobs import CANNOT, GLOO, LONG, TOLERANCE, RankJobs, ranks_of, weights
 
@@ -38,6 +39,7 @@ class RanksTest(RankJobs):
         self.assertEqual(output.count("\nranks: 2, each with batches of 32\n"), 1)
         self.assertEqual(len(list(job.parent.glob("*.pt"))), 1)
 
+    @tiers.nightly
     def test_such_a_job_resumes_with_any_number_of_ranks(self):
         settings = {"training": {"max_steps": 40}, "distributed": {"shard_optimizer_state": True}}
         wanted = self.undisturbed(**settings)
@@ -66,6 +68,7 @@ class RanksTest(RankJobs):
         self.assertRegex(log.read_text(), f"rank 0 of 2 {CANNOT}: rank 1 (has ended|does not answer)")
         self.check_same(log.parent, wanted)
 
+    @tiers.nightly
     def test_all_stop_after_the_same_step_and_resume(self):
         # The model draws random numbers in each step.
         settings = {"training": {"max_steps": 60, "batch_size": 4},
