@@ -95,11 +95,20 @@ class Charts(harness.DaemonTest):
         self.assertEqual(list(lines["held-out loss"].get_xdata())[-1], 4000)
         # The storm lasts from step 30 to 37.
         self.assertIn(lines["precision change"].get_xdata()[0], range(29, 38))
-        self.assertIn(lines["restart"].get_xdata()[0], range(990, 3900))
+        # From the checkpoint of step 500 if that of 1000 was not written yet.
+        self.assertIn(lines["restart"].get_xdata()[0], range(490, 3900))
         self.assertEqual([axes.get_ylabel() for axes in (scale, speed)], ["loss scale", "examples / s"])
         speeds = speed.lines[-1].get_ydata()
         self.assertGreater(numpy.nanmin(speeds), 0)
         self.assertEqual(chart._repr_png_()[:4], b"\x89PNG")
+
+    def test_reported_metrics_have_axes_of_their_own(self):
+        job = self.client.submit(harness.spec(max_steps=20)).watch()
+        for step, earned in ((20, -3.0), (5, -9.0), (20, -2.5)):
+            job.report({"return": earned, "length": 7}, step=step)
+        _, length, earned, *_, speed = job.plot().axes
+        self.assertEqual([axes.get_ylabel() for axes in (length, earned, speed)], ["length", "return", "examples / s"])
+        self.assertEqual([list(data) for data in earned.lines[0].get_data()], [[5, 20], [-9.0, -2.5]])
 
     @tiers.nightly
     def test_a_chart_in_a_notebook(self):

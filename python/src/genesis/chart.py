@@ -6,7 +6,7 @@ import bisect
 import io
 import math
 import time
-from typing import TYPE_CHECKING, Any, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from matplotlib.figure import Figure
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 SECONDS = 1.0
 # Weight of the earlier points in the smoothed loss; the dashboard has the same default.
 SMOOTHING = 0.6
-EVENTS = ("state_changed", "precision_changed", "evaluated")
+EVENTS = ("state_changed", "precision_changed", "evaluated", "metrics_reported")
+# Most reported metrics in a chart, in the order of their names.
+MOST_REPORTED = 6
 
 
 class Chart(Figure):
@@ -33,13 +35,14 @@ class Chart(Figure):
 
 
 def chart_of(job: "Job") -> Chart:
-    """Draws loss, loss scale and throughput of a job by step, with its evaluations, precision changes and restarts."""
+    """Draws loss, reported metrics, loss scale and throughput of a job by step, with its evaluations, precision changes and restarts."""
     curves = job.curves(["loss", "loss_scale", "step_seconds"])
     steps, events = curves["last_step"], list(_events(job))
+    reported = _reported(events)
     # FP32 has the scale 1.
     scaled = any(scale > 0 and scale != 1 for scale in curves["loss_scale"])
-    chart = Chart(figsize=(9, 7 if scaled else 5.5), layout="constrained")
-    heights = [3, 1, 1] if scaled else [3, 1]
+    heights = [3] + [1] * (len(reported) + scaled + 1)
+    chart = Chart(figsize=(9, 4 + 1.5 * (len(heights) - 1)), layout="constrained")
     loss, *others = chart.subplots(len(heights), 1, sharex=True, height_ratios=heights)
     loss.set_title(f"{job.id} {job.state}")
     loss.fill_between(steps, curves["loss_min"], curves["loss_max"], color="tab:blue", alpha=0.15, linewidth=0)
@@ -56,10 +59,14 @@ def chart_of(job: "Job") -> Chart:
     if steps:
         loss.legend()
     loss.set_ylabel("loss")
+    for axes, (name, values) in zip(others, reported.items()):
+        axes.plot(list(values), list(values.values()), ".-", color="tab:brown")
+        axes.set_ylabel(name)
     if scaled:
-        others[0].step(steps, curves["loss_scale"], where="post", color="tab:purple")
-        others[0].set_yscale("log", base=2)
-        others[0].set_ylabel("loss scale")
+        scale = others[-2]
+        scale.step(steps, curves["loss_scale"], where="post", color="tab:purple")
+        scale.set_yscale("log", base=2)
+        scale.set_ylabel("loss scale")
     others[-1].plot(steps, _throughput(curves), color="tab:green")
     others[-1].set_ylabel("examples / s")
     others[-1].set_xlabel("step")
@@ -86,6 +93,16 @@ def _events(job: "Job") -> Iterator[Event]:
         if not page.events:
             return
         cursor = page.cursor
+
+
+def _reported(events: Sequence[Event]) -> Dict[str, Dict[int, float]]:
+    """Returns the values of each reported metric by step. A later report of a step replaces the earlier one."""
+    found: Dict[str, Dict[int, float]] = {}
+    for event in events:
+        if event.kind == "metrics_reported":
+            for name, value in event.value.values.items():
+                found.setdefault(name, {})[event.step] = value
+    return {name: dict(sorted(found[name].items())) for name in sorted(found)[:MOST_REPORTED]}
 
 
 def _restarts(events: Sequence[Event], curves: Any) -> Iterator[int]:

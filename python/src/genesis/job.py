@@ -378,8 +378,8 @@ class Job:
         return pandas.DataFrame(self.curves(metrics, from_step, to_step, points))
 
     def plot(self) -> "Figure":
-        """Draws the job so far: loss, raw and smoothed, held-out loss, precision changes and restarts; below it the loss scale, if it
-        was other than 1, and the throughput.
+        """Draws the job so far: loss, raw and smoothed, held-out loss, precision changes and restarts; below it the metrics that
+        callers reported, the loss scale, if it was other than 1, and the throughput.
 
         Returns:
             A figure of matplotlib, which a notebook shows and ``savefig`` writes.
