@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Agents that act with the world model that learns from them: python agents.py [--env ID] [--agents N] [--episodes N] [--seed N]
+"""Agents that act with the world model that learns from them: python agents.py [--env ID] [--agents N] [--episodes N] [--samples-per-insert N] [--seed N]
 
 One job of the daemon that GENESIS_SERVER names follows a replay buffer of the environment. Each agent plans with the predictions of the newest weights
 (cross-entropy method, Chua et al., 2018), records what happens into the buffer, and reports its returns to the job."""
 
 import argparse
-import multiprocessing
+import concurrent.futures
 import time
 
 import gymnasium
@@ -16,7 +16,6 @@ import genesis
 HORIZON, PLANS, BEST, ROUNDS = 20, 128, 12, 3
 MODEL = {"hidden_size": 64, "latent_size": 32, "rollout_steps": 4}
 RANDOM_STEPS = 400  # Before the job begins.
-SAMPLES_PER_INSERT = 512
 
 
 def actions_of(space, plans):
@@ -62,17 +61,15 @@ def act_at_random(env, seed):
         ended, taken = any(env.step(env.action_space.sample())[2:4]), taken + 1
 
 
-def act(env_id, job_id, agent, episodes):
+def act(options, job_id, agent):
     client, random = genesis.Client(), numpy.random.default_rng(agent)
-    env, job = client.record(gymnasium.make(env_id), job_id), client.job(job_id)
-    for number in range(episodes):
-        while job.refresh().progress.samples_per_insert < 0.8 * SAMPLES_PER_INSERT:  # Do not outrun the learner.
+    env, job = client.record(gymnasium.make(options.env), job_id), client.job(job_id)
+    for number in range(options.episodes):
+        while job.refresh().progress.samples_per_insert < 0.8 * options.samples_per_insert:  # Do not outrun the learner.
             time.sleep(0.1)
         earned = episode(env, job.predict, random, 1000 * agent + 500 + number)
-        step = job.refresh().progress.step
-        job.report({"return": earned}, step=step)
-        print(f"{time.strftime('%H:%M:%S')} agent {agent}, step {step}: return {earned:.0f}", flush=True)
-    env.close()
+        job.report({"return": earned}, step=job.refresh().progress.step)
+        print(f"{time.strftime('%H:%M:%S')} agent {agent}, step {job.progress.step}: return {earned:.0f}", flush=True)
 
 
 def main():
@@ -80,26 +77,23 @@ def main():
     parser.add_argument("--env", default="Pendulum-v1")
     parser.add_argument("--agents", type=int, default=2)
     parser.add_argument("--episodes", type=int, default=8, help="of each agent")
+    parser.add_argument("--samples-per-insert", type=int, default=512, help="examples that the job trains on for each transition")
     parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
+    options = parser.parse_args()
     job_id = f"agents-{int(time.time())}"
-    with genesis.Client() as client:
-        with client.record(gymnasium.make(arguments.env), job_id) as env:
-            act_at_random(env, arguments.seed)
+    with genesis.Client() as client, concurrent.futures.ProcessPoolExecutor(options.agents) as agents:
+        with client.record(gymnasium.make(options.env), job_id) as env:
+            act_at_random(env, options.seed)
         job = client.submit({
             "model": {"world_model": MODEL}, "precision": {"mode": "FP32"}, "optimizer": {"learning_rate": 1e-3},
-            "dataset": {"replay": {"path": job_id, "follow": True, "samples_per_insert": SAMPLES_PER_INSERT}},
+            "dataset": {"replay": {"path": job_id, "follow": True, "samples_per_insert": options.samples_per_insert}},
             "training": {"max_steps": 1_000_000, "batch_size": 256}, "checkpoint": {"every_steps": 1000}}, job_id=job_id)
-        while not job.refresh().progress.step:
-            time.sleep(0.1)
-        agents = [multiprocessing.Process(target=act, args=(arguments.env, job_id, 100 * arguments.seed + agent, arguments.episodes))
-                  for agent in range(arguments.agents)]
-        for agent in agents:
-            agent.start()
-        for agent in agents:
-            agent.join()
-        job.cancel()
-    raise SystemExit(any(agent.exitcode for agent in agents))
+        acting = [agents.submit(act, options, job_id, 100 * options.seed + number) for number in range(options.agents)]
+        try:
+            for each in acting:
+                each.result()
+        finally:
+            job.cancel()
 
 
 if __name__ == "__main__":
