@@ -35,6 +35,7 @@ import tiers
 from genesis import connection, readings, transfer
 from genesis.crc32c import crc32c
 from genesis.optimizers import matches, patterns
+from genesis.training.v1 import training_service_pb2
 
 ALLOWED = {"ENABLE_FP16_TRAINING": "true"}
 
@@ -817,6 +818,24 @@ class Trajectories(ClientTest):
         self.assertEqual({each.name: each.transitions for each in self.client.datasets()}["points"], steps + 1)
         self.client.submit({"model": {"world_model": {"hidden_size": 16}}, "dataset": {"replay": {"path": "points"}},
                             "training": {"max_steps": 20}}).watch()
+
+    def test_priorities_are_those_of_the_transitions(self):
+        buffer = self.client.append("ranked")
+        rows = numpy.ones((4, 2), "f4")
+        with mock.patch.object(buffer, "_send"):
+            buffer.extend(rows, rows, numpy.zeros(4), rows, [False, True, False, False], priorities=[3, 1e-3, 2, 0.5])
+            buffer.add(rows[0], rows[0], 0.0, rows[0], True, priority=7)
+        sent = [training_service_pb2.AppendTrajectoriesRequest.FromString(each.requests[0].encoded) for each in buffer._unsent]
+        self.assertEqual([[round(value, 6) for value in each.priorities] for each in sent], [[3, 0.001], [2, 0.5, 7]])
+        buffer.flush()
+        self.assertEqual(buffer.buffer_transitions, 5)
+        for priorities, words in (([1], "priorities has 1 numbers for 4 transitions; accepted: one for each"),
+                                  ([1, 0, 1, 1], "transition 1: priority is 0; accepted: a finite number > 0, or none")):
+            with self.assertRaisesRegex(genesis.InvalidArgumentError, words):
+                buffer.extend(rows, rows, numpy.zeros(4), rows, [False, False, False, True], priorities=priorities)
+        buffer.add(rows[0], rows[0], 0.0, rows[0], priority=1)
+        with self.assertRaisesRegex(genesis.InvalidArgumentError, "some transitions of the episode have a priority and some have none"):
+            buffer.add(rows[0], rows[0], 0.0, rows[0])
 
     def test_transitions_of_another_size(self):
         buffer = self.client.append("sizes")

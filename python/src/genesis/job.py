@@ -298,10 +298,10 @@ class Job:
     def evaluations(self, *, lease: int = 600, timeout: float = 600.0) -> Iterator[Checkpoint]:
         """Yields checkpoints whose step has no value of ``evaluation.metric``, newest first, each to one of all callers at a time.
 
-        Waits for new checkpoints, and ends when the job has ended and no checkpoint waits.
+        Waits for new checkpoints, and ends when the job has ended and each has a value.
 
         >>> for checkpoint in job.evaluations():
-        ...     job.report({"return": evaluate(checkpoint)}, checkpoint=checkpoint)
+        ...     job.report({"return": evaluate(checkpoint)}, step=checkpoint.step)
 
         Args:
             lease: seconds, 1 to 86400, after which a checkpoint without a report goes to another caller.
@@ -312,10 +312,12 @@ class Job:
             UnavailableError: the daemon was unavailable for longer than the timeout.
         """
         while True:
+            # Asked first, because a last checkpoint may be written after the call.
+            ended = self.refresh().ended
             found = self._connection.call("LeaseEvaluation", job_id=self.id, lease_seconds=lease, wait_seconds=_EVALUATION_WAIT, timeout=timeout)
             if found.HasField("checkpoint"):
                 yield Checkpoint(self._connection, found.checkpoint)
-            elif self.refresh().ended:
+            elif ended and not found.HasField("expire_time"):
                 return
 
     def delete(self, *, checkpoints: bool = False) -> int:

@@ -99,7 +99,7 @@ class Appender:
         self._batches = 0
         self._columns: Dict[str, Column] = dict(columns or {})
         for name, column in self._columns.items():
-            if name in ("rewards", *_FLAGS):
+            if name in ("rewards", "priorities", *_FLAGS):
                 raise InvalidArgumentError(f"columns has {shown(name)}, which every buffer has; accepted: other names")
             if not isinstance(column, Column):
                 raise InvalidArgumentError(f"columns has {shown(column)} for {shown(name)}; accepted: a genesis.Column")
@@ -115,7 +115,7 @@ class Appender:
         self.buffer_transitions = 0
 
     def add(self, observation: Any, action: Any, reward: float, next_observation: Any, terminated: bool = False,
-            truncated: bool = False, **extra: Any) -> None:
+            truncated: bool = False, *, priority: Optional[float] = None, **extra: Any) -> None:
         """Adds one transition. If it ends an episode, sends the episode.
 
         Args:
@@ -123,6 +123,7 @@ class Appender:
                 buffer has no such column.
             reward: one number.
             terminated, truncated: as returned by gymnasium's ``step``.
+            priority: number > 0 for sampling of the kind PRIORITIZED, in each transition of an episode or in none. Default: the highest.
             extra: values of other columns, by name.
 
         Raises:
@@ -136,13 +137,14 @@ class Appender:
             raise InvalidArgumentError(f"reward is {shown(reward)}; accepted: one number")
         rows["terminals"] = Values(bytes([bool(terminated)]), 1)
         rows["timeouts"] = Values(bytes([bool(truncated and not terminated)]), 1)
+        self._add_priorities(rows, None if priority is None else [priority], 1)
         self._keep(rows, 0, 1)
         if terminated or truncated:
             self._seal_kept()
             self._send()
 
-    def extend(self, observations: Any, actions: Any, rewards: Any, next_observations: Any, terminals: Any, timeouts: Any = None,
-               **extra: Any) -> None:
+    def extend(self, observations: Any, actions: Any, rewards: Any, next_observations: Any, terminals: Any, timeouts: Any = None, *,
+               priorities: Any = None, **extra: Any) -> None:
         """Adds N transitions in their order, and sends all episodes that they end. The last episode stays open if no flag ends it.
 
         Args:
@@ -150,6 +152,7 @@ class Appender:
                 the buffer has no such column.
             rewards: N numbers.
             terminals, timeouts: N flags: whether the episode terminated, or was cut off, at the transition. ``timeouts`` may be omitted.
+            priorities: N numbers > 0, as in ``add``.
             extra: N values of each other column, by name.
 
         Raises:
@@ -172,6 +175,7 @@ class Appender:
         ended = _flags(terminals)
         cut = bytes(count) if timeouts is None else bytes(map(operator.gt, _flags(timeouts), ended))
         encoded["terminals"], encoded["timeouts"] = Values(ended, 1), Values(cut, 1)
+        self._add_priorities(encoded, priorities, count)
         self._take_episodes(encoded, [found.end() for found in re.finditer(b"\1", bytes(map(operator.or_, ended, cut)))], count)
         self._send()
 
@@ -200,6 +204,16 @@ class Appender:
                    for name, column in columns.items()}
         self._columns, self._vectors = columns, vectors
         return encoded
+
+    def _add_priorities(self, rows: Dict[str, Values], priorities: Any, count: int) -> None:
+        if self._data.get("rewards") and ("priorities" in self._data) != (priorities is not None):
+            raise InvalidArgumentError("some transitions of the episode have a priority and some have none; accepted: all or none")
+        if priorities is None:
+            return
+        rows["priorities"] = Values(float32("priorities", priorities), _FLOAT_BYTES)
+        if len(rows["priorities"].data) != _FLOAT_BYTES * count:
+            raise InvalidArgumentError(f"priorities has {len(rows['priorities'].data) // _FLOAT_BYTES} numbers for {count} transitions; accepted: "
+                                       "one for each")
 
     def _take_episodes(self, rows: Dict[str, Values], ends: Sequence[int], count: int) -> None:
         """Takes transitions, and makes batches of the episodes that they end."""
@@ -259,10 +273,10 @@ class Appender:
         columns = self._columns
         if set(columns) == set(VECTORS) and set(self._vectors) == set(VECTORS):
             fields.update(observation_size=columns["observations"].shape[0], action_size=columns["actions"].shape[0])
-            own: Sequence[str] = (*VECTORS, "rewards", *_FLAGS)
+            own: Sequence[str] = (*VECTORS, "rewards", "priorities", *_FLAGS)
         else:
             fields.update(columns=[column.spec(name) for name, column in columns.items()])
-            own = ("rewards", *_FLAGS)
+            own = ("rewards", "priorities", *_FLAGS)
         request = self._connection.request("AppendTrajectories", dataset=self._dataset, capacity=self._capacity, **fields)
         parts: List[Any] = [request.SerializeToString()]
         for name, values in rows.items():
