@@ -1,5 +1,6 @@
 #include "server/jobs/evaluation_leases.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -14,8 +15,8 @@ namespace {
 
 using training::v1::LeaseEvaluationResponse;
 
-// Bounds the work of a call.
-constexpr int64_t kMaxLooks = 100;
+// Checkpoints that are read at once.
+constexpr int64_t kPage = 100;
 
 }  // namespace
 
@@ -27,23 +28,46 @@ absl::StatusOr<LeaseEvaluationResponse> EvaluationLeases::Lease(const training::
         absl::StrCat("job \"", job.id(),
                      "\" follows no reported metric; accepted: a job with evaluation.metric"));
   }
-  absl::StatusOr<std::vector<StoredCheckpoint>> checkpoints =
-      view_.Checkpoints(job.id(), 0, kMaxLooks);
-  if (!checkpoints.ok()) return checkpoints.status();
   LeaseEvaluationResponse response;
   response.set_metric(metric);
   const absl::Time now = clock_.Now();
-  absl::MutexLock lock(&mutex_);
-  std::erase_if(ends_, [now](const auto& each) { return each.second <= now; });
-  for (StoredCheckpoint& each : *checkpoints) {
-    if (each.checkpoint.reported_metrics().contains(metric)) continue;
-    const absl::Time end = now + length;
-    if (!ends_.try_emplace({job.id(), each.checkpoint.step()}, end).second) continue;
-    *response.mutable_checkpoint() = std::move(each.checkpoint);
-    *response.mutable_expire_time() = ToTimestamp(end);
-    break;
+  absl::Time first_end = absl::InfiniteFuture();
+  for (int64_t place = 0;;) {
+    absl::StatusOr<std::vector<StoredCheckpoint>> page = view_.Checkpoints(job.id(), place, kPage);
+    if (!page.ok()) return page.status();
+    const absl::MutexLock lock(&mutex_);
+    std::erase_if(leases_, [&](const auto& each) {
+      const auto& [of, lease] = each;
+      // A deleted job may have had the same ID.
+      const bool earlier_job =
+          of.first == job.id() && lease.begin < FromTimestamp(job.create_time());
+      return lease.end <= now || earlier_job;
+    });
+    for (StoredCheckpoint& each : *page) {
+      if (each.checkpoint.reported_metrics().contains(metric)) continue;
+      const auto [lease, is_new] = leases_.try_emplace({job.id(), each.checkpoint.step()},
+                                                       Span{.begin = now, .end = now + length});
+      first_end = std::min(first_end, lease->second.end);
+      if (!is_new) continue;
+      *response.mutable_checkpoint() = std::move(each.checkpoint);
+      *response.mutable_expire_time() = ToTimestamp(lease->second.end);
+      return response;
+    }
+    if (page->size() < kPage) break;
+    place = page->back().place;
   }
+  if (first_end < absl::InfiniteFuture()) *response.mutable_expire_time() = ToTimestamp(first_end);
   return response;
+}
+
+absl::Duration EvaluationLeases::UntilExpiry(const std::string& job_id) {
+  const absl::MutexLock lock(&mutex_);
+  absl::Time first_end = absl::InfiniteFuture();
+  for (auto lease = leases_.lower_bound({job_id, 0});
+       lease != leases_.end() && lease->first.first == job_id; ++lease) {
+    first_end = std::min(first_end, lease->second.end);
+  }
+  return std::max(absl::ZeroDuration(), first_end - clock_.Now());
 }
 
 std::function<bool(bool last)> EvaluationLeases::WaitFor(
@@ -56,12 +80,13 @@ std::function<bool(bool last)> EvaluationLeases::WaitFor(
       return true;
     }
     const training::v1::Job& job = (*now)->job;
-    last = last || IsFinal(job.state());
+    const bool ended = IsFinal(job.state());
     // Reads the checkpoints only if there is a new one.
-    if (!last && seen == job.latest_checkpoint().id()) return false;
+    if (!last && !ended && seen == job.latest_checkpoint().id()) return false;
     seen = job.latest_checkpoint().id();
     const absl::StatusOr<LeaseEvaluationResponse> lease = Lease(job, length);
-    if (lease.ok() && !lease->has_checkpoint() && !last) return false;
+    const bool may_come = lease.ok() && (!ended || lease->has_expire_time());
+    if (may_come && !lease->has_checkpoint() && !last) return false;
     callback(lease);
     return true;
   };

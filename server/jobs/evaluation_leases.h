@@ -26,14 +26,17 @@ class EvaluationLeases {
   EvaluationLeases(const JobView* view, const Clock& clock) : view_(*view), clock_(clock) {}
 
   // Leases the newest checkpoint of the job without a value of evaluation.metric and without a
-  // lease. The response has no checkpoint if there is none. FAILED_PRECONDITION if the job follows
-  // no reported metric; the store's status.
+  // lease. If there is none, the response has no checkpoint, and the time at which the first lease
+  // of a checkpoint without a value expires. FAILED_PRECONDITION if the job follows no reported
+  // metric; the store's status.
   absl::StatusOr<training::v1::LeaseEvaluationResponse> Lease(const training::v1::Job& job,
                                                               absl::Duration length);
+  // Returns the time until the first lease of the job expires. An expiry is not an event.
+  absl::Duration UntilExpiry(const std::string& job_id);
   // Returns a function that leases a checkpoint as soon as there is one, passes the lease to
   // `callback`, and returns true. Call it after events, until it has returned true. It passes a
-  // response without a checkpoint on if the job has ended, or if `last` is true. NOT_FOUND if the
-  // job is gone.
+  // response without a checkpoint on if the job has ended and no checkpoint is leased, or if `last`
+  // is true. NOT_FOUND if the job is gone.
   std::function<bool(bool last)> WaitFor(
       const std::string& job_id, absl::Duration length,
       const Callback<training::v1::LeaseEvaluationResponse>& callback);
@@ -42,8 +45,11 @@ class EvaluationLeases {
   const JobView& view_;
   const Clock& clock_;
   absl::Mutex mutex_;
-  // Ends of the leases by job ID and step: checkpoints of one step share their values.
-  std::map<std::pair<std::string, int64_t>, absl::Time> ends_ ABSL_GUARDED_BY(mutex_);
+  struct Span {
+    absl::Time begin, end;
+  };
+  // The leases by job ID and step, because checkpoints of one step share their values.
+  std::map<std::pair<std::string, int64_t>, Span> leases_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace genesis
