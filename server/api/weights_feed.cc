@@ -65,7 +65,8 @@ absl::Status WeightsFeed::Watch() {
   const absl::StatusOr<Job> job = jobs_->queries().Get(call_.caller(), job_id_);
   if (!job.ok()) return job.status();
   if (absl::Status fits = CheckFields(*job); !fits.ok()) return fits;
-  if (IsFinal(job->state())) return HasEnded(*job);
+  // A reader that has had a version, and lost the daemon, reads to the end.
+  if (IsFinal(job->state()) && request_.since() == 0) return HasEnded(*job);
   const absl::Status opened =
       call_.gate().watches().Open(shared_from_this(), call_.caller().name, call_.protocol());
   if (!opened.ok()) return opened;
