@@ -37,13 +37,15 @@ double SecondsSince(steady_clock::time_point since) {
 
 }  // namespace
 
-std::unique_ptr<FollowedReplay> OpenFollowed(const training::v1::JobSpec& spec) {
+std::unique_ptr<FollowedReplay> OpenFollowed(const training::v1::StartJob& start) {
+  const training::v1::JobSpec& spec = start.spec();
   const training::v1::ReplaySpec& replay = spec.dataset().replay();
   absl::StatusOr<std::unique_ptr<FollowedReplay>> data = FollowedReplay::Open(spec);
   RequireData(data.status());
   const absl::StatusOr<std::optional<int64_t>> capacity = ReadReplayCapacity(replay.path());
   RequireData(capacity.status());
-  if (*capacity && replay.min_size() > **capacity) {
+  // The buffer had as many once, if its capacity was lowered since.
+  if (start.resume_from().empty() && *capacity && replay.min_size() > **capacity) {
     throw RunFailure{training::v1::FAILURE_CAUSE_CONFIG,
                      absl::StrCat("dataset.replay.min_size is ", replay.min_size(),
                                   "; accepted for this buffer: at most ", **capacity,

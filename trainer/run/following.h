@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "genesis/training/v1/worker_service.pb.h"
 #include "trainer/data/followed_replay.h"
 #include "trainer/distributed/rank_group.h"
 #include "trainer/runtime/run_control.h"
@@ -16,7 +17,7 @@ namespace genesis {
 
 // Opens the replay buffer of a job with dataset.replay.follow and fails unless dataset.replay fits
 // it. Throws RunFailure.
-std::unique_ptr<FollowedReplay> OpenFollowed(const training::v1::JobSpec& spec);
+std::unique_ptr<FollowedReplay> OpenFollowed(const training::v1::StartJob& start);
 
 // The part of a run that follows a replay buffer: it looks for new transitions, gives them to the
 // batches, and holds the run back while it has too few. Rank 0 looks and decides, and all ranks

@@ -94,7 +94,7 @@ class Run {
       dataset_ = OpenSameData(start_.spec(), ranks_);
       return true;
     }
-    std::unique_ptr<FollowedReplay> data = OpenFollowed(start_.spec());
+    std::unique_ptr<FollowedReplay> data = OpenFollowed(start_);
     following_.emplace(start_.spec(), *data, control_, observer_, ranks_);
     dataset_ = std::move(data);
     if (!following_->AwaitEnough()) return false;

@@ -153,6 +153,16 @@ TEST_F(FollowingRunTest, MinSizeAboveTheCapacityIsRefused) {
               HasSubstr("dataset.replay.min_size is 2001; accepted for this buffer: at most 2000"));
 }
 
+TEST_F(FollowingRunTest, ACapacityThatWasLoweredEndsNoJobThatHasBegun) {
+  Append(40);
+  replay().set_min_size(300);
+  job_.mutable_spec()->mutable_checkpoint()->set_every_steps(20);
+  ASSERT_EQ(Run().outcome(), Finished::OUTCOME_COMPLETED) << observer_.log;
+  ASSERT_TRUE(WriteReplayCapacity(Buffer(), 250).ok());
+  job_.add_resume_from(observer_.checkpoints[0].checkpoint().path());
+  EXPECT_EQ(Run().outcome(), Finished::OUTCOME_COMPLETED) << observer_.log;
+}
+
 TEST_F(FollowingRunTest, DrawsNoMoreThanSamplesPerInsert) {
   replay().set_samples_per_insert(2);
   replay().set_samples_per_insert_tolerance(100);
