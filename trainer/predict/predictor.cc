@@ -78,7 +78,7 @@ absl::StatusOr<torch::Tensor> Read(const std::string& name, const training::v1::
   if (!tensor.data().empty() && tensor.values_size() > 0) {
     return fault("has values and data; accepted: one of them");
   }
-  const bool bytes = !tensor.data().empty();
+  const bool bytes = tensor.values_size() == 0;
   const std::string name_of_type = tensor.type().empty() ? kFloat32 : tensor.type();
   const std::optional<ElementType> named = SafetensorsType(name_of_type);
   if (!named.has_value() || (!bytes && *named != ElementType::kFloat32)) {

@@ -47,8 +47,7 @@ def array_of(value: Any) -> "numpy.ndarray":
             value = value.float()
         value = value.numpy()
     if _has_masked(value):
-        raise ValueError("some of its values are masked, and a dataset has no mask: fill them (array.filled(0)), and give the mask as a field of "
-                         "its own where the loss needs it")
+        raise ValueError("some of its values are masked: fill them (array.filled(0)), and give the mask as a field of its own where it is needed")
     array = numpy.asarray(value)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
