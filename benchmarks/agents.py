@@ -1,12 +1,14 @@
-"""Compares examples/agents.py, whose agents act while the daemon trains their world model, with the same loop in one process of PyTorch: seconds
-until Pendulum-v1 is solved.
+"""Compares examples/agents.py, whose agents act while the daemon trains their world model, with the same loop in one process of PyTorch, with
+tensors as its replay buffer and with TorchRL's, where torchrl is installed: seconds until an environment is solved.
 
-  benchmarks/run agents [--out DIR] [--rounds N] [--document docs/benchmarks/daemon.md] [--image docs/images/agents.png]
+  benchmarks/run agents [--env ID] [--out DIR] [--rounds N] [--document docs/benchmarks/daemon.md] [--image docs/images/agents.png]
 
 All have the same model, planner, data, learning rate and steps per transition, and the same cores. A round runs each once with its own seed, in an
 order that reverses. Time begins with the process and includes imports. It is solved when the mean return of four episodes in a row is
--250 or more. Needs gymnasium and matplotlib, as the Python of the tests has them."""
+high enough. Needs gymnasium and matplotlib, as the Python of the tests has them."""
 
+import contextlib
+import importlib.util
 import os
 import pathlib
 import re
@@ -15,59 +17,84 @@ import subprocess
 import sys
 import tempfile
 import time
+import typing
 
 import harness
 import machine
 import report
 import spread
+import torch
 
 EXAMPLES = harness.SOURCE / "examples"
-# Agents of each side, and episodes of each agent.
-SIDES = {"daemon, 2 agents": (2, 8), "daemon, 8 agents": (8, 3), "one process": (0, 16)}
-ENVIRONMENT = "Pendulum-v1"
-SOLVED, IN_A_ROW = -250, 4
-BATCH, STEPS_OF_A_TRANSITION = 256, 2
+# Agents of each side; none for the loops in one process.
+SIDES = {"daemon, 2 agents": 2, "daemon, 8 agents": 8, "one process": 0, "one process, TorchRL": 0}
+IN_A_ROW, BATCH = 4, 256
 RETURN = re.compile(r"return (-?\d+)$")
 
 
-class Buffer:
-    """Transitions of whole episodes, as windows of consecutive ones."""
+class Environment(typing.NamedTuple):
+    """The return that solves an environment, and what a side may use for it."""
+
+    solved: float
+    episodes: int
+    steps_of_a_transition: int
+
+
+ENVIRONMENTS = {"Pendulum-v1": Environment(-250, 16, 2), "CartPole-v1": Environment(475, 40, 10)}
+FIELDS = ("observation", "action", "change", "reward", "done")
+
+
+class Tensors:
+    """A replay buffer of tensors, which draws windows of consecutive transitions of an episode."""
 
     def __init__(self, window):
-        self.window, self.rows, self.starts = window, {name: [] for name in ("observation", "action", "change", "reward", "done")}, []
+        self.window, self.columns, self.starts = window, {}, []
 
     def add(self, episode):
-        first = len(self.rows["done"])
-        self.starts += range(first, first + len(episode) - self.window + 1)
-        for name, column in zip(self.rows, zip(*episode)):
-            self.rows[name] += column
+        first = len(self.columns["done"]) if self.columns else 0
+        self.starts += range(first, first + len(episode["done"]) - self.window + 1)
+        self.columns = {name: torch.cat([self.columns[name], values]) if first else values for name, values in episode.items()}
 
-    def tensors(self):
-        import numpy
-        import torch
-
-        return {name: torch.from_numpy(numpy.array(column, dtype="float32")) for name, column in self.rows.items()}
+    def sample(self):
+        rows = torch.tensor(self.starts)[torch.randint(0, len(self.starts), (BATCH,))].unsqueeze(1) + torch.arange(self.window)
+        return {name: column[rows] for name, column in self.columns.items()}
 
 
-def in_one_process(seed, episodes):
-    """Acts and trains in turns, and prints the returns."""
-    import contextlib
+class TorchRl:
+    """TorchRL's replay buffer with its sampler of slices."""
 
-    import gymnasium
-    import numpy
-    import torch
+    def __init__(self, window):
+        from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+        from torchrl.data.replay_buffers.samplers import SliceSampler
 
+        sampler = SliceSampler(slice_len=window, end_key="end", strict_length=True, cache_values=True)
+        self.window, self.buffer = window, TensorDictReplayBuffer(storage=LazyTensorStorage(50000), sampler=sampler, batch_size=BATCH * window)
+
+    def add(self, episode):
+        from tensordict import TensorDict
+
+        count = len(episode["done"])
+        end = torch.arange(count).unsqueeze(1) == count - 1
+        self.buffer.extend(TensorDict({**episode, "end": end}, [count]))
+
+    def sample(self):
+        return {name: values.view(BATCH, self.window, -1) for name, values in self.buffer.sample().items() if name in FIELDS}
+
+
+def in_one_process(side, name, seed):
+    """Acts and trains in turns until it is solved, and prints the returns."""
     sys.path[:0] = [str(EXAMPLES), str(harness.SOURCE / "trainer" / "compiled" / "python")]
     import agents
+    import gymnasium
+    import numpy
     from twins.world_model import WorldModel
 
     torch.manual_seed(seed)
     torch.set_num_threads(1)  # Faster than two: the products are small.
-    env, random, steps = gymnasium.make(ENVIRONMENT), numpy.random.default_rng(seed), agents.MODEL["rollout_steps"]
-    actions = gymnasium.spaces.flatdim(env.action_space)
-    model = WorldModel(env.observation_space.shape[0], actions, agents.MODEL["hidden_size"], agents.MODEL["latent_size"])
+    env, random, steps = gymnasium.make(name), numpy.random.default_rng(seed), agents.MODEL["rollout_steps"]
+    model = WorldModel(env.observation_space.shape[0], gymnasium.spaces.flatdim(env.action_space), agents.MODEL["hidden_size"], agents.MODEL["latent_size"])
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    buffer = Buffer(steps)
+    buffer = (TorchRl if side.endswith("TorchRL") else Tensors)(steps)
 
     @torch.no_grad()
     def predict(inputs):
@@ -81,6 +108,8 @@ def in_one_process(seed, episodes):
         return {name: torch.cat(parts, 1).numpy() for name, parts in found.items()}
 
     class Recorded(gymnasium.Wrapper):
+        """Adds each episode to the buffer."""
+
         def reset(self, **options):
             self.episode = []
             self.at, info = super().reset(**options)
@@ -91,27 +120,29 @@ def in_one_process(seed, episodes):
             self.episode.append((self.at, gymnasium.spaces.flatten(self.action_space, action), observation - self.at, [reward], [terminated]))
             self.at = observation
             if terminated or truncated:
-                buffer.add(self.episode)
+                columns = [torch.from_numpy(numpy.array(column, "float32")) for column in zip(*self.episode)]
+                recorded.append(dict(zip(FIELDS, columns)))
+                buffer.add(recorded[-1])
             return observation, reward, terminated, truncated, info
 
-    env = Recorded(env)
+    env, recorded = Recorded(env), []
     agents.act_at_random(env, seed)
-    data = buffer.tensors()
-    for name in ("observation", "action", "change", "reward"):
-        getattr(model, f"{name}_mean").copy_(data[name].mean(0))
-        getattr(model, f"{name}_std").copy_(data[name].std(0).clamp_min(1e-6))
-    for number in range(episodes):
-        starts = torch.tensor(buffer.starts)
-        trained = len(data["done"]) if number == 0 else len(env.episode)
-        for _ in range(trained * STEPS_OF_A_TRANSITION):
-            rows = starts[torch.randint(0, len(starts), (BATCH,))].unsqueeze(1) + torch.arange(steps)
-            found = model.loss({name: column[rows] for name, column in data.items()}, contextlib.nullcontext())
+    for column in FIELDS[:-1]:
+        values = torch.cat([episode[column] for episode in recorded])
+        getattr(model, f"{column}_mean").copy_(values.mean(0))
+        deviation = values.std(0)
+        getattr(model, f"{column}_std").copy_(torch.where(deviation > 1e-6, deviation, 1))  # As the daemon normalises constants.
+    trained, returns = sum(len(episode["done"]) for episode in recorded), []
+    while len(returns) < ENVIRONMENTS[name].episodes and not (len(returns) >= IN_A_ROW and statistics.mean(returns[-IN_A_ROW:]) >= ENVIRONMENTS[name].solved):
+        for _ in range(trained * ENVIRONMENTS[name].steps_of_a_transition):
+            found = model.loss(buffer.sample(), contextlib.nullcontext())
             optimizer.zero_grad()
             found.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
-        print(f"return {agents.episode(env, predict, random, 1000 * seed + 500 + number):.0f}", flush=True)
-        data = buffer.tensors()
+        returns.append(agents.episode(env, predict, random, 1000 * seed + 500 + len(returns)))
+        print(f"return {returns[-1]:.0f}", flush=True)
+        trained = len(env.episode)
 
 
 def returns_of(command, environment):
@@ -127,37 +158,39 @@ def returns_of(command, environment):
     return found
 
 
-def seconds_to_solve(found):
+def seconds_to_solve(found, solved):
     """Returns the seconds until it is solved; None if it never is."""
     for end in range(IN_A_ROW, len(found) + 1):
-        if statistics.mean(value for _, value in found[end - IN_A_ROW:end]) >= SOLVED:
+        if statistics.mean(value for _, value in found[end - IN_A_ROW:end]) >= solved:
             return found[end - 1][0]
     return None
 
 
-def run_side(side, seed, daemon, package):
+def run_side(side, name, seed, daemon, package):
     environment = harness.clean_environment({"GENESIS_SERVER": daemon.grpc, "PYTHONPATH": os.pathsep.join(
         filter(None, (package, str(harness.SOURCE / "tests" / "e2e"), os.environ.get("PYTHONPATH")))), "GENESIS_SOURCE": str(harness.SOURCE), "GENESIS_BIN": str(harness.BIN)})
-    agents, episodes = SIDES[side]
-    ours = [sys.executable, EXAMPLES / "agents.py", "--env", ENVIRONMENT, "--agents", agents, "--episodes", episodes, "--seed", seed]
-    return returns_of(ours if agents else [sys.executable, __file__, seed, episodes], environment)
+    agents, wanted = SIDES[side], ENVIRONMENTS[name]
+    if not agents:
+        return returns_of([sys.executable, __file__, side, name, seed], environment)
+    return returns_of([sys.executable, EXAMPLES / "agents.py", "--env", name, "--agents", agents, "--episodes", -(-wanted.episodes // agents), "--seed", seed,
+                       "--samples-per-insert", BATCH * wanted.steps_of_a_transition], environment)
 
 
-def draw(rounds, path):
+def draw(name, rounds, path):
     """Draws the returns against the time, a line for each seed."""
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7.2, 3.2), dpi=150)
-    for side, colour in zip(SIDES, ("#2f5fd0", "#5f9f6f", "#a06a00")):
+    for side, colour in zip(rounds[0], ("#2f5fd0", "#5f9f6f", "#a06a00", "#a04060")):
         for number, each in enumerate(rounds):
             seconds, values = zip(*each[side])
             smooth = [statistics.mean(values[max(0, i - IN_A_ROW + 1):i + 1]) for i in range(len(values))]
             axes.plot(seconds, smooth, color=colour, alpha=0.75, linewidth=1.3, label=side if number == 0 else None)
-    axes.axhline(SOLVED, color="#888888", linewidth=0.8, linestyle="--")
-    axes.text(axes.get_xlim()[1], SOLVED, " solved", va="center", fontsize=8, color="#666666")
-    axes.set(xlabel="seconds since the start", ylabel=f"return, mean of {IN_A_ROW} episodes", title=f"{ENVIRONMENT}, planned with a model that learns meanwhile")
+    axes.axhline(ENVIRONMENTS[name].solved, color="#888888", linewidth=0.8, linestyle="--")
+    axes.text(axes.get_xlim()[1], ENVIRONMENTS[name].solved, " solved", va="center", fontsize=8, color="#666666")
+    axes.set(xlabel="seconds since the start", ylabel=f"return, mean of {IN_A_ROW} episodes", title=f"{name}, planned with a model that learns meanwhile")
     axes.legend(frameon=False, loc="lower right")
     axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
@@ -165,22 +198,24 @@ def draw(rounds, path):
 
 
 def table(row):
-    lines = [f"| | {' | '.join(SIDES)} |", "| --- |" + " --- |" * len(SIDES)]
-    for name, key, text in (("seconds until it is solved", "seconds", "{:.1f}"), ("episodes until then", "episodes", "{:.0f}"),
-                            ("mean return of the last four", "last", "{:.0f}")):
-        cells = [f"{text} ({text} to {text})".format(*(row[side][key][part] for part in ("median", "low", "high"))) for side in SIDES]
+    sides = [side for side in SIDES if side in row]
+    lines = [f"| {row['name']} | {' | '.join(sides)} |", "| --- |" + " --- |" * len(sides)]
+    for name, key, text in (("seconds until it is solved", "seconds", "{:.1f}"), ("episodes until then", "episodes", "{:.0f}")):
+        cells = [f"{text} ({text} to {text})".format(*(row[side][key][part] for part in ("median", "low", "high"))) for side in sides]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def run(words):
     parser = report.parser("agents", __doc__, rounds=5)
+    parser.add_argument("--env", choices=ENVIRONMENTS, default="Pendulum-v1")
     parser.add_argument("--document", type=pathlib.Path, help="page to put the table into")
     parser.add_argument("--image", type=pathlib.Path, help="file for the picture of the returns")
     options = parser.parse_args(words)
     facts = machine.facts(genesisd=machine.output_of(harness.BIN / "genesisd", "--version"))
     found = report.Report("agents", "Agents that act with what they train", facts, {"rounds": options.rounds})
-    rounds = []
+    sides = [side for side in SIDES if importlib.util.find_spec("torchrl") or not side.endswith("TorchRL")]
+    rounds, wanted = [], ENVIRONMENTS[options.env]
     with tempfile.TemporaryDirectory(prefix="genesis-") as folder:
         import python_package
         python_package.make_importable(folder)
@@ -188,24 +223,22 @@ def run(words):
         daemon = harness.Daemon(pathlib.Path(folder) / "data")
         try:
             for seed in range(1, options.rounds + 1):
-                order = list(SIDES) if seed % 2 else list(SIDES)[::-1]
-                rounds.append({side: run_side(side, seed, daemon, package) for side in order})
-                print({side: seconds_to_solve(rounds[-1][side]) for side in SIDES}, flush=True)
+                rounds.append({side: run_side(side, options.env, seed, daemon, package) for side in (sides if seed % 2 else sides[::-1])})
+                print({side: seconds_to_solve(rounds[-1][side], wanted.solved) for side in sides}, flush=True)
         finally:
             daemon.stop()
-    row = {"name": ENVIRONMENT}
-    for side in SIDES:
-        solved = [seconds_to_solve(each[side]) for each in rounds]
+    row = {"name": options.env}
+    for side in sides:
+        solved = [seconds_to_solve(each[side], wanted.solved) for each in rounds]
         if None in solved:
             raise RuntimeError(f"{side} did not solve it with seed {solved.index(None) + 1}: {rounds[solved.index(None)][side]}")
         row[side] = {"seconds": spread.summary(solved),
-                     "episodes": spread.summary([sum(at <= end for at, _ in each[side]) for each, end in zip(rounds, solved)]),
-                     "last": spread.summary([statistics.mean(value for _, value in each[side][-IN_A_ROW:]) for each in rounds])}
+                     "episodes": spread.summary([sum(at <= end for at, _ in each[side]) for each, end in zip(rounds, solved)])}
     found.add(row)
     found.text("Agents", table(row))
     found.write(options.out)
     if options.image:
-        draw(rounds, options.image)
+        draw(options.env, rounds, options.image)
     if options.document:
         when = time.strftime("%Y-%m-%d", time.gmtime())
         report.document(options.document, "agents", f"Measured {when} on {facts['processor']}, {facts['cores of this process']} cores, {options.rounds} seeds; "
@@ -213,4 +246,4 @@ def run(words):
 
 
 if __name__ == "__main__":
-    in_one_process(*map(int, sys.argv[1:]))
+    in_one_process(sys.argv[1], sys.argv[2], int(sys.argv[3]))

@@ -262,7 +262,7 @@ def plot(found, mode):
 
 def run(words):
     options = arguments(words)
-    # Fails now if the peers' Python is missing, and not after an hour.
+    # Fail early if the peers' Python is missing, not an hour into the run.
     sides.python_of_peers()
     worker = sides.worker()
     found = None

@@ -8,21 +8,26 @@ import argparse
 import concurrent.futures
 import time
 
+import genesis
 import gymnasium
 import numpy
-
-import genesis
 
 HORIZON, PLANS, BEST, ROUNDS = 20, 128, 12, 3
 MODEL = {"hidden_size": 64, "latent_size": 32, "rollout_steps": 4}
 RANDOM_STEPS = 400  # Before the job begins.
 
 
+def make(name):
+    env = gymnasium.make(name)
+    if not isinstance(env.action_space, (gymnasium.spaces.Discrete, gymnasium.spaces.Box)) or len(env.observation_space.shape or ()) != 1:
+        raise SystemExit(f"{name} has actions of {env.action_space} and observations of {env.observation_space}; accepted: Box or Discrete, and vectors")
+    return env
+
+
 def actions_of(space, plans):
     """Returns plans as actions of the environment, one-hot if they are discrete."""
-    if isinstance(space, gymnasium.spaces.Discrete):
-        return numpy.eye(space.n, dtype="float32")[plans.argmax(-1)]
-    return plans.clip(space.low, space.high)
+    discrete = isinstance(space, gymnasium.spaces.Discrete)
+    return numpy.eye(space.n, dtype="float32")[plans.argmax(-1)] if discrete else plans.clip(space.low.ravel(), space.high.ravel())
 
 
 def plan(predict, observation, mean, space, random):
@@ -39,14 +44,13 @@ def plan(predict, observation, mean, space, random):
 
 def episode(env, predict, random, seed):
     """Acts for an episode, and returns what it earned."""
-    space = env.action_space
-    mean = numpy.zeros((HORIZON, gymnasium.spaces.flatdim(space)), "float32")
+    mean = numpy.zeros((HORIZON, gymnasium.spaces.flatdim(env.action_space)), "float32")
     observation, _ = env.reset(seed=seed)
     earned, ended = 0.0, False
     while not ended:
-        mean = plan(predict, observation, mean, space, random)
-        action = actions_of(space, mean[0])
-        observation, reward, terminated, truncated, _ = env.step(int(action.argmax()) if isinstance(space, gymnasium.spaces.Discrete) else action)
+        mean = plan(predict, observation, mean, env.action_space, random)
+        action = gymnasium.spaces.unflatten(env.action_space, actions_of(env.action_space, mean[0]))
+        observation, reward, terminated, truncated, _ = env.step(action)
         mean = numpy.concatenate([mean[1:], 0 * mean[:1]])
         earned, ended = earned + float(reward), terminated or truncated
     return earned
@@ -63,9 +67,11 @@ def act_at_random(env, seed):
 
 def act(options, job_id, agent):
     client, random = genesis.Client(), numpy.random.default_rng(agent)
-    env, job = client.record(gymnasium.make(options.env), job_id), client.job(job_id)
+    env, job = client.record(make(options.env), job_id), client.job(job_id)
     for number in range(options.episodes):
         while job.refresh().progress.samples_per_insert < 0.8 * options.samples_per_insert:  # Do not outrun the learner.
+            if job.ended:
+                raise SystemExit(f"job {job_id} is {job.state}: {job.message.failure.message}")
             time.sleep(0.1)
         earned = episode(env, job.predict, random, 1000 * agent + 500 + number)
         job.report({"return": earned}, step=job.refresh().progress.step)
@@ -74,15 +80,12 @@ def act(options, job_id, agent):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--env", default="Pendulum-v1")
-    parser.add_argument("--agents", type=int, default=2)
-    parser.add_argument("--episodes", type=int, default=8, help="of each agent")
-    parser.add_argument("--samples-per-insert", type=int, default=512, help="examples that the job trains on for each transition")
-    parser.add_argument("--seed", type=int, default=0)
+    for name, default in (("env", "Pendulum-v1"), ("agents", 2), ("episodes", 8), ("samples-per-insert", 512), ("seed", 0)):
+        parser.add_argument(f"--{name}", default=default, type=type(default), help="default: %(default)s")
     options = parser.parse_args()
     job_id = f"agents-{int(time.time())}"
     with genesis.Client() as client, concurrent.futures.ProcessPoolExecutor(options.agents) as agents:
-        with client.record(gymnasium.make(options.env), job_id) as env:
+        with client.record(make(options.env), job_id) as env:
             act_at_random(env, options.seed)
         job = client.submit({
             "model": {"world_model": MODEL}, "precision": {"mode": "FP32"}, "optimizer": {"learning_rate": 1e-3},
@@ -93,7 +96,8 @@ def main():
             for each in acting:
                 each.result()
         finally:
-            job.cancel()
+            if not job.refresh().ended:
+                job.cancel()
 
 
 if __name__ == "__main__":
