@@ -10,8 +10,8 @@
 
 namespace genesis {
 
-// A member of DaemonAddress that contexts store under this name. As an option it is --token-file,
-// as a variable GENESIS_TOKEN_FILE.
+// A member of DaemonAddress that a context can store. `name` is its key in the file, and gives its
+// option and environment variable: token_file is --token-file and GENESIS_TOKEN_FILE.
 struct AddressMember {
   const char* name;
   std::string DaemonAddress::*value;

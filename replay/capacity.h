@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-// The file FOLDER/capacity (segment.h).
+// Reads and writes the file FOLDER/capacity of a replay buffer. Its format is in segment.h.
 namespace genesis {
 
 // Returns the buffer's capacity when the daemon last had it open; nullopt if the daemon never

@@ -33,7 +33,8 @@ using RowsVisitor =
 // DATA_LOSS for damage, with the file and the byte.
 absl::StatusOr<SegmentScan> ScanSegment(const ReplayFile& file, bool last, RowsVisitor visit);
 
-// Reads on from the end of the last complete batch, to which `scan` moves. Failure: as ScanSegment.
+// Resumes `scan` after its last complete batch, and advances it past each complete batch that
+// follows. Returns the same errors as ScanSegment.
 absl::Status ContinueScan(const ReplayFile& file, bool last, RowsVisitor visit, SegmentScan& scan);
 
 // Reads the header only and compares it with the file's name.

@@ -70,7 +70,8 @@ std::string Number(const FieldDescriptor& field, double value) {
   return IsWhole(field) ? absl::StrCat(static_cast<int64_t>(value)) : FormatNumber(value);
 }
 
-// Formats the value as the user wrote it, even above 2^53.
+// Formats the value of the field. Reads int64 fields directly, because a double would round values
+// above 2^53.
 std::string ValueText(const Message& message, const FieldDescriptor& field) {
   const Reflection& fields = *message.GetReflection();
   return field.cpp_type() == FieldDescriptor::CPPTYPE_INT64

@@ -16,7 +16,7 @@
 // random key per process), so clients list from the start after a daemon restart.
 namespace genesis {
 
-// Returns the page size: 1 to 1000, where 0 means 100. INVALID_ARGUMENT for other values.
+// Returns the page size: `asked`, 1 to 1000, or 100 for 0. INVALID_ARGUMENT for other values.
 absl::StatusOr<int> PageSize(int asked);
 
 // Returns a token for the page after `place`: a name, or sort keys formatted by PlaceOf. Fields of

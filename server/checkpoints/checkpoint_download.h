@@ -14,8 +14,8 @@ namespace genesis {
 // Owner: a call. Threads: one at a time; run blocking methods on the threads of CheckpointFiles.
 class CheckpointDownload {
  public:
-  // Reserves a download; does not block. RESOURCE_EXHAUSTED if none is free, OUT_OF_RANGE unless
-  // the offset is 0 to the file's size, FAILED_PRECONDITION for a sharded checkpoint.
+  // Reserves a download without blocking. RESOURCE_EXHAUSTED if no slot is free, OUT_OF_RANGE if
+  // `offset` is not between 0 and the file's size, FAILED_PRECONDITION for a sharded checkpoint.
   static absl::StatusOr<std::shared_ptr<CheckpointDownload>> Begin(
       CheckpointFiles* files, const training::v1::Checkpoint& checkpoint, int64_t offset);
   ~CheckpointDownload() { files_->EndDownload(); }

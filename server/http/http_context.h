@@ -65,7 +65,7 @@ class HttpContext {
   bool TakeRoom(size_t bytes);
   void GiveRoom(size_t bytes) { bodies_bytes_ -= bytes; }
 
-  // Calls CheckClient of the sessions that it owns.
+  // Calls CheckClient of the sessions that are held.
   void CheckClients();
   // Ends every session.
   void CloseAll();

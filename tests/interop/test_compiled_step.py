@@ -241,7 +241,7 @@ class CompiledStepTest(unittest.TestCase):
         shutil.copy(package, foreign)
         self.seal(foreign)
         reason = self.refusal(folder, job)
-        self.assertIn('is of another step: it has "batch_size": 64,', reason)
+        self.assertIn('was compiled for another step: it has "batch_size": 64,', reason)
         self.assertIn('the job has "batch_size": 32,', reason)
 
     def test_a_package_of_another_torch(self):

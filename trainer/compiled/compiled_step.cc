@@ -26,9 +26,9 @@ absl::Status CheckSame(const std::string& path, const std::string& made_for,
   const std::vector<std::string> theirs = absl::StrSplit(made_for, '\n');
   const std::vector<std::string> ours = absl::StrSplit(description.text, '\n');
   const auto [their, our] = std::mismatch(theirs.begin(), theirs.end(), ours.begin(), ours.end());
-  return absl::InvalidArgumentError(
-      absl::StrCat(path, " is of another step: it has ", their == theirs.end() ? "no more" : *their,
-                   "; the job has ", our == ours.end() ? "no more" : *our));
+  return absl::InvalidArgumentError(absl::StrCat(
+      path, " was compiled for another step: it has ", their == theirs.end() ? "no more" : *their,
+      "; the job has ", our == ours.end() ? "no more" : *our));
 }
 
 // Returns the shape of each field in a verified description.

@@ -24,8 +24,9 @@ namespace genesis {
 // LibTorch from Run.
 class CompiledStep {
  public:
-  // INVALID_ARGUMENT if the package is of another step than `description`, with the line that
-  // differs; DATA_LOSS if the file is not a package; INTERNAL if it cannot be loaded.
+  // Loads the compiled step of a package. INVALID_ARGUMENT if it was compiled for a step other than
+  // `description`, with the first line that differs; DATA_LOSS if the file is not a package;
+  // INTERNAL if it cannot be loaded.
   static absl::StatusOr<std::unique_ptr<CompiledStep>> Load(const std::string& path,
                                                             const StepDescription& description,
                                                             const Model& model);

@@ -45,8 +45,9 @@ class FollowedReplay final : public Dataset {
   // Makes the examples those of the range. Requires that Look has returned range.next or more.
   void Take(const ReplayRange& range);
   const ReplayRange& range() const { return range_; }
-  // Computes the statistics from the training part, which they keep. Call once, before a model is
-  // built. Requires training_size() >= 1.
+  // Computes the statistics from the current training part; later calls of Take do not change them.
+  // Does nothing for a buffer with declared columns. Call once, before a model is built. Requires
+  // training_size() >= 1.
   absl::Status FixStatistics();
 
   const std::vector<Field>& fields() const override { return fields_; }

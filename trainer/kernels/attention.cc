@@ -153,7 +153,8 @@ void ForEachQuery(const at::Tensor& scores, bool causal, const Row& row) {
   });
 }
 
-// Returns the weights [heads, queries, keys] in the type `T`. Overwrites the scores.
+// Returns the attention weights [heads, queries, keys] in the type `T`, and writes each query's
+// log-sum-exp to `logsumexp`. Overwrites `scores`, whose memory weights in FP32 share.
 template <typename T>
 at::Tensor WeightsOf(const at::Tensor& scores, bool causal, const at::Tensor& logsumexp) {
   constexpr at::ScalarType kType = c10::CppTypeToScalarType<T>::value;

@@ -33,9 +33,9 @@ struct LinearCrossEntropyGradients {
   at::Tensor bias;
 };
 
-// Returns whether UseOwnKernels was called, the device is a CPU, and logits of so many tokens and
-// classes are larger than one chunk. Callers use LibTorch's operators for smaller ones, which need
-// no more memory then and give the same bits as in Python.
+// Returns whether UseOwnKernels was called, the device is a CPU, and the logits [tokens, classes]
+// exceed one chunk. For logits within a chunk callers use LibTorch's operators, which need no more
+// memory and give the same bits as in Python.
 bool SuitsLinearCrossEntropy(at::Device device, int64_t tokens, int64_t classes);
 
 // Returns the number of tokens whose logits are in memory at a time.

@@ -14,9 +14,9 @@ namespace genesis {
 namespace {
 
 constexpr std::chrono::seconds kInterval{1};
-// Maximum waiting time as a fraction of the interval. A thread alone on its processors waits for a
-// hundredth of it, next to one busy program for a third. At a quarter, spinning and sleeping take
-// the same time (docs/benchmarks/optimizations.md).
+// Maximum fraction of the interval that the training thread may wait for a processor before the
+// OpenMP threads sleep. It waits about 1 % of the time if it has its processors to itself, and
+// about 33 % next to one busy program. Measured, spinning and sleeping break even at about 25 %.
 constexpr double kMaxWaiting = 0.25;
 
 int Processors() {

@@ -13,7 +13,7 @@ std::string Describe(const Field& field) {
   return absl::StrCat(field.name, " ", SizesText(field.shape), " ", ElementTypeName(field.type));
 }
 
-// Returns the kind of the dataset as the job file names it.
+// Returns the path of the dataset in the job file for messages, e.g. "dataset.arrays".
 std::string Place(const training::v1::DatasetSpec& spec) {
   const auto* const kind = spec.GetReflection()->GetOneofFieldDescriptor(
       spec, spec.GetDescriptor()->FindOneofByName("kind"));
