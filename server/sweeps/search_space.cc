@@ -17,6 +17,7 @@
 #include "config/job/job_spec.h"
 #include "config/job/yaml_to_message.h"
 #include "google/protobuf/descriptor.h"
+#include "google/protobuf/text_format.h"
 
 namespace genesis {
 namespace {
@@ -52,15 +53,42 @@ bool IsWhole(const std::string& path) {
   return field != nullptr && field->cpp_type() != FieldDescriptor::CPPTYPE_DOUBLE;
 }
 
-// Empties the list at the path. Creates no message on the way, which could end another of a oneof.
-void ClearList(const std::string& path, JobSpec& job) {
+// Returns the message with the last field of the path; null if a message on the way is not set.
+// Creates none, which could end another of a oneof.
+Message* ParentOf(const std::string& path, JobSpec& job) {
+  std::vector<std::string> names = absl::StrSplit(path, '.');
+  names.pop_back();
   Message* message = &job;
-  for (const std::string& name : std::vector<std::string>(absl::StrSplit(path, '.'))) {
+  for (const std::string& name : names) {
     const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(name);
     const google::protobuf::Reflection& reflection = *message->GetReflection();
-    if (field->is_repeated()) return reflection.ClearField(message, field);
-    if (!reflection.HasField(*message, field)) return;
+    if (!reflection.HasField(*message, field)) return nullptr;
     message = reflection.MutableMessage(message, field);
+  }
+  return message;
+}
+
+std::string TextAt(const std::string& path, const FieldDescriptor* field, JobSpec job) {
+  std::string text;
+  const Message* const parent = ParentOf(path, job);
+  if (parent == nullptr) return text;
+  google::protobuf::TextFormat::PrintFieldValueToString(*parent, field, -1, &text);
+  return text;
+}
+
+// Clears the fields beside an enum, such as optimizer.kind, that have their defaults, because the
+// defaults of another value may differ. The specification that a job shows has all defaults.
+void ClearDefaultsBeside(const std::string& path, JobSpec& job) {
+  const FieldDescriptor* const swept = FindField(path);
+  if (swept == nullptr || swept->enum_type() == nullptr || ParentOf(path, job) == nullptr) return;
+  for (int i = 0; i < swept->containing_type()->field_count(); ++i) {
+    const FieldDescriptor* const field = swept->containing_type()->field(i);
+    if (field == swept || field->is_repeated()) continue;
+    JobSpec open = job;
+    Message* const parent = ParentOf(path, open);
+    parent->GetReflection()->ClearField(parent, field);
+    const JobSpec filled = WithDefaults(open, LossScaleSettings());
+    if (TextAt(path, field, filled) == TextAt(path, field, job)) job = std::move(open);
   }
 }
 
@@ -87,7 +115,8 @@ std::vector<FieldError> SetField(const std::string& path, const std::string& val
   JobSpec changed = job;
   // A list of the trial replaces that of the job.
   const FieldDescriptor* field = FindField(path);
-  if (field != nullptr && field->is_repeated()) ClearList(path, changed);
+  Message* const parent = field == nullptr ? nullptr : ParentOf(path, changed);
+  if (parent != nullptr && field->is_repeated()) parent->GetReflection()->ClearField(parent, field);
   std::vector<FieldError> errors = ReadYamlMessage(Nest(path, parsed), changed).errors;
   for (FieldError& each : errors) each.line = each.column = 0;
   if (errors.empty()) job = std::move(changed);
@@ -197,6 +226,7 @@ std::string DescribeTrial(int number, const std::map<std::string, std::string>& 
 std::vector<FieldError> SetTrial(const std::string& sweep_id,
                                  const std::map<std::string, std::string>& values, JobSpec& job) {
   std::vector<FieldError> errors;
+  for (const auto& [field, value] : values) ClearDefaultsBeside(field, job);
   for (const auto& [field, value] : values) {
     for (FieldError& each : SetField(field, value, job)) errors.push_back(std::move(each));
   }

@@ -137,6 +137,24 @@ TEST(SearchSpace, AListOfATrialReplacesThatOfTheJob) {
   EXPECT_EQ(job.optimizer().schedule().points(1).factor(), 0.5);
 }
 
+TEST(SearchSpace, AnotherKindHasItsOwnDefaults) {
+  SweepSpec spec = Base();
+  spec.mutable_job()->mutable_optimizer()->set_epsilon(1e-7);
+  AddValues("optimizer.kind", {"ADAM", "SGD"}, spec);
+  // As the daemon shows it: with the defaults of ADAMW.
+  *spec.mutable_job() = WithDefaults(spec.job(), LossScaleSettings());
+  EXPECT_THAT(FaultsOf(spec), HasSubstr("optimizer.epsilon: 1e-07 conflicts")) << "it was given";
+  spec.mutable_job()->mutable_optimizer()->set_epsilon(1e-8);
+  EXPECT_EQ(FaultsOf(spec), "");
+  const auto optimizer = [&spec](int trial) {
+    return WithDefaults(TrialJob(SweepOf(spec), trial), LossScaleSettings()).optimizer();
+  };
+  EXPECT_EQ(optimizer(0).beta1(), 0.9);
+  EXPECT_EQ(optimizer(0).weight_decay(), -1);
+  EXPECT_EQ(optimizer(1).beta1(), 0);
+  EXPECT_EQ(optimizer(1).learning_rate(), spec.job().optimizer().learning_rate());
+}
+
 TEST(SearchSpace, AnotherModelConflictsWithThatOfTheJob) {
   SweepSpec spec = Base();
   AddValues("model.transformer.layers", {"2"}, spec);
