@@ -94,7 +94,7 @@ std::string ReadNumber(const Arguments& arguments, const char* option, const Set
   return "";
 }
 
-// Reads all of the sweep but its job. Returns "", or the error.
+// Reads the options of a sweep except those of its job. Returns "", or the error.
 std::string ReadOptions(const Arguments& arguments, SweepSpec& spec) {
   std::string fault = SubmissionFault(arguments);
   for (const std::string& each : arguments.Values("over")) {
@@ -148,7 +148,7 @@ std::vector<const Trial*> Ranked(const Sweep& sweep) {
   return trials;
 }
 
-// Returns the last part of each field's path, or the whole path where two end alike.
+// Returns the last part of each field's path, or the whole path if another path ends alike.
 std::vector<std::string> ShortNames(const SweepSpec& spec) {
   const auto last = [](const std::string& path) { return path.substr(path.rfind('.') + 1); };
   std::map<std::string, int> uses;
