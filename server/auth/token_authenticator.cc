@@ -12,7 +12,7 @@
 namespace genesis {
 namespace {
 
-// Begins the names of callers with JWTs, and no other name.
+// Prefix of the names of callers with JWTs. No other caller's name begins with it.
 constexpr char kJwtPrefix[] = "jwt:";
 
 using Rules = TokenAuthenticator::Rules;

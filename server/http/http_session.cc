@@ -221,7 +221,7 @@ class HttpSession final : public HttpSessionBase,
     const bool has_body = head_parser_->chunked() || request_.content_length.value_or(0) > 0;
     const auto& is_probe = context_->handlers.is_probe;
     if (!has_body && is_probe && is_probe(request_)) {
-      context_->SetIdle(this);  // Moves it to the end of the order of closing.
+      context_->SetIdle(this);  // Makes it the last to be closed.
       return true;
     }
     context_->SetBusy(this);

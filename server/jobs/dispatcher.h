@@ -119,7 +119,7 @@ class Dispatcher {
   std::map<std::string, absl::Time> left_;
   std::map<std::string, absl::Time> retries_;         // Earliest start of the next attempt.
   std::map<std::string, absl::Time> attempt_starts_;  // Start of the attempt on a worker.
-  std::map<std::string, int64_t> peak_memory_;        // Bytes, by workload.
+  std::map<std::string, int64_t> peak_memory_;        // Bytes, keyed by workload.
 };
 
 }  // namespace genesis

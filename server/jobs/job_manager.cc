@@ -84,7 +84,7 @@ void JobManager::SetFailureWatch(FailureWatchAction action) {
   ledger_.writer().Post({[this, action] { precision_.SetFailureWatch(action); }, [](auto&) {}});
 }
 
-// Jobs that may start now are started.
+// New quotas may allow queued jobs to start.
 void JobManager::SetQuotas(const QuotaSettings& quotas) {
   dispatcher_.quotas().Set(quotas);
   ledger_.writer().Post({[this] { dispatcher_.StartQueued(); }, nullptr});

@@ -352,7 +352,7 @@ void Submissions::EndFor(const Job& job, const Tracked& tracked, const LaunchSta
   }
   if (job.state() != training::v1::JOB_STATE_QUEUED || tracked.ended) return;
   const bool began = job.submission().claim() != 0;
-  // The end of an attempt has been counted already, unless it ended with a checkpoint.
+  // Count: a cancelled attempt not counted yet; without an attempt, any end except preemption.
   const bool counts =
       began ? status.end == LaunchEnd::kCancelled && job.restarts() == tracked.restarts
             : status.end != LaunchEnd::kPreempted;

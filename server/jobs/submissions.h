@@ -49,8 +49,8 @@ class Submissions {
     int failures = 0;    // Failed calls in a row.
     bool ended = false;  // This daemon asked the cluster to end it.
     absl::Time end_at = absl::InfiniteFuture();
-    // Job.restarts when the attempt was last on workers. Equal later: the end of these workers has
-    // not been counted yet.
+    // Job.restarts when the attempt was last on workers. If Job.restarts is still the same, the end
+    // of these workers has not been counted yet.
     int restarts = 0;
   };
 

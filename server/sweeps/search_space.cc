@@ -52,7 +52,7 @@ bool IsWhole(const std::string& path) {
   return field != nullptr && field->cpp_type() != FieldDescriptor::CPPTYPE_DOUBLE;
 }
 
-// Empties the list at the path. Creates no message on the way, which could end another of a oneof.
+// Clears the list at the path. Creates no messages, because one could unset another in a oneof.
 void ClearList(const std::string& path, JobSpec& job) {
   Message* message = &job;
   for (const std::string& name : std::vector<std::string>(absl::StrSplit(path, '.'))) {
@@ -121,7 +121,7 @@ std::string Draw(const SweepParameter& parameter, Draws& draws) {
                        : std::lerp(low, high, u);
   };
   if (IsWhole(parameter.field())) {
-    // Half a number more at both ends, which would have half the chance of the others otherwise.
+    // Extend the range by 0.5 at both ends, which would otherwise be half as likely as the others.
     const double low = std::ceil(range.low());
     const double high = std::max(low, std::floor(range.high()));
     return absl::StrFormat("%.0f",

@@ -21,7 +21,7 @@ constexpr int64_t kPage = 256;
 // A cursor is stored alone if a restart would otherwise examine more events than this again.
 constexpr int64_t kMaxExaminedAgain = 1000;
 constexpr int64_t kPollMilliseconds = 200;
-// Writes are at least so far apart, so that the writer thread has few of them.
+// Minimum time between two writes, to limit the load on the writer thread.
 constexpr absl::Duration kWritePause = absl::Milliseconds(50);
 constexpr absl::Duration kRetryPause = absl::Seconds(1);
 constexpr absl::Duration kCountPause = absl::Seconds(1);
