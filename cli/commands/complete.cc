@@ -102,7 +102,7 @@ void AddOptions(const std::vector<OptionRow>& options, Completion& completion) {
   }
 }
 
-// Returns the identifiers of the daemon: at most 1,000, the newest first.
+// Returns the daemon's identifiers of a kind: at most 1,000, newest first, or all workers.
 std::vector<std::string> Identifiers(const std::string& kind, const std::string& beginning,
                                      Session& session) {
   constexpr absl::Duration kPatience = absl::Seconds(1);

@@ -133,8 +133,8 @@ std::string Summary(const Sweep& sweep) {
   return text + "\n";
 }
 
-// Returns the trials with a value, best first and those that were stopped early last, then the
-// others, by number.
+// Returns the trials that have a value, best first, with those stopped early last; then the others,
+// by number.
 std::vector<const Trial*> Ranked(const Sweep& sweep) {
   std::vector<const Trial*> trials;
   for (const Trial& each : sweep.trials()) trials.push_back(&each);
