@@ -19,15 +19,15 @@
 namespace genesis {
 
 // A reader of the events of all jobs. The methods are called on the thread of EventWatches, which
-// they may use for the store.
+// they may block for reads from the store.
 class EventWatcher {
  public:
   virtual ~EventWatcher() = default;
-  // There may be new events.
+  // Called when there may be new events.
   virtual void OnEvents() = 0;
   // Called once a second, with the jobs that changed since the previous call.
   virtual void OnSecond(const std::vector<std::shared_ptr<const JobSnapshot>>& changed) = 0;
-  // The daemon stops: end now.
+  // Called when the daemon stops. The watcher must end now.
   virtual void OnStop() = 0;
 };
 

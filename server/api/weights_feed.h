@@ -21,7 +21,7 @@
 namespace genesis {
 
 // WatchWeights for every transport: one reader of the weights of one job. It keeps the version that
-// it sends, whose memory its worker wrote, and the newest one, which each later version replaces.
+// it is sending, in memory that a worker wrote, and the newest version.
 //
 // Owner: the sink, the hub of the weights and that of the events. Threads: any. Failure: Finish
 // receives the statuses of WatchWeights.

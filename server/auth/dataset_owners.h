@@ -44,7 +44,7 @@ class DatasetOwners {
 
   // Returns true if the dataset has an owner.
   bool Has(const std::string& dataset) const;
-  // Returns the owners of a dataset that the caller may know.
+  // Returns the owners of a dataset, as far as the caller may see them.
   std::vector<std::string> Of(const Caller& caller, const std::string& dataset) const;
   // Returns true if the caller may read the file or folder at `path`, relative to the root and
   // without links: a dataset, or a file of a replay buffer.
@@ -63,8 +63,8 @@ class DatasetOwners {
   absl::Status Copy(const std::string& from, const std::string& to);
   // Sets the size of a dataset that has owners.
   void SetBytes(const std::string& dataset, int64_t bytes);
-  // Removes the caller from the owners, durably, if the dataset stays for others. Returns false if
-  // the caller, an admin or the only owner, may delete it.
+  // Removes the caller from the owners, durably, if others remain. Returns false if the caller, as
+  // an admin or the only owner, may delete the dataset instead.
   absl::StatusOr<bool> Leave(const Caller& caller, const std::string& dataset);
   // Runs `remove` to delete a dataset, and then drops its record; if others own it too, only ends
   // the caller's ownership. Returns the error of CheckChange or `remove`.

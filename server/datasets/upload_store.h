@@ -49,8 +49,8 @@ class UploadStore {
   // incomplete one counts with the size that was announced.
   UploadStore(DatasetOwners* owners, int64_t max_bytes);
 
-  // Both block on the disk. Start makes the caller an owner of the file, unless it is complete and
-  // has none.
+  // Both block on the disk. Start makes the caller an owner of the file, unless the file is
+  // complete and has no owner.
   absl::StatusOr<training::v1::Upload> Start(const Caller& caller, const File& file);
   absl::StatusOr<training::v1::Upload> Write(const Caller& caller, const File& file, int64_t offset,
                                              absl::string_view piece);

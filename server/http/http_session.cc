@@ -324,8 +324,8 @@ class HttpSession final : public HttpSessionBase,
     Refuse(500, "The page could not be made; the daemon's log says why.");
   }
 
-  // Returns the callback for handlers. It posts to this thread and does nothing
-  // after the end of this request.
+  // Returns the callback for handlers. It posts the response to this thread and does nothing after
+  // the end of this request.
   Respond MakeRespond() {
     std::weak_ptr<HttpSession> weak = Shared();
     return [weak, turn = turn_, loop = context_->loop](HttpResponse callback) {

@@ -19,7 +19,7 @@ class MetricReports {
  public:
   explicit MetricReports(const JobContext& context) : context_(context) {}
 
-  // Records a report. Returns the job after it, or the error.
+  // Records a report. Returns the updated job, or the error.
   absl::StatusOr<training::v1::Job> Record(const training::v1::Job& job, const Caller& caller,
                                            const training::v1::ReportMetricsRequest& request);
   // Copies the values reported for the step of a new checkpoint into the checkpoint's record.

@@ -209,7 +209,7 @@ void Submissions::Cancel(const std::string& name, Tracked& tracked) {
                                 const auto found = tracked_.find(name);
                                 if (found == tracked_.end()) return;
                                 found->second.calling = false;
-                                // Retried until a poll reports that it is gone.
+                                // Cancel again until a poll reports that the request is gone.
                                 found->second.next_call = context_.clock.Running() + kCancelPause;
                                 next_polls_[found->second.kind] = absl::InfinitePast();
                                 if (status.ok()) return;

@@ -64,7 +64,7 @@ class Submissions {
   void CancelStranger(Kind kind, const LaunchStatus& status);
   void Poll(Kind kind);
   void OnPolled(Kind kind, const absl::StatusOr<std::vector<LaunchStatus>>& all);
-  // Handles a request that is not listed: it has ended. If it is wanted, waits for kListing first.
+  // Handles a request that is not listed, as ended. If it is wanted, waits for kListing first.
   void OnUnlisted(const std::string& name, const Tracked& tracked);
   void OnStatus(const std::string& name, Tracked& tracked, const LaunchStatus& status);
   // Keeps a request whose workers the cluster stopped and will restart.

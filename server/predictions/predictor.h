@@ -31,7 +31,7 @@ struct PredictCall {
 };
 
 // A process that predicts with the weights of one job, and the calls that wait for it. Calls that
-// arrive while it computes are sent together next, so that a call waits for none that comes later.
+// arrive during a computation form the next request, so that a call never waits for a later one.
 // Newer weights are loaded between two requests. The process ends after kMaxIdle without a call.
 //
 // Owner: PredictionHub. Threads: any may call; one of its own talks to the process. Failure: if
@@ -43,10 +43,10 @@ class Predictor final : public WeightsWatcher {
     std::string program;   // genesis-worker.
     std::string log_path;  // Receives the output of the process.
     std::string job_id;    // For messages.
-    // Specification and latest checkpoint of the job, as far as it has one.
+    // Specification of the job, and its latest checkpoint if it has one.
     training::v1::LoadWeights first;
-    // Returns whether the job has a worker, whose first version is then waited for. Null for a
-    // checkpoint.
+    // Returns true if the job has a worker, for whose first version the predictor then waits. Null
+    // for a checkpoint.
     std::function<bool()> has_worker;
   };
 
@@ -95,9 +95,9 @@ class Predictor final : public WeightsWatcher {
   bool HasFirst() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return stopping_ || newest_ != nullptr;
   }
-  // Returns the process's own error; a broken connection sets `broken`.
+  // Returns the error that the process reports, or that of a broken connection, also in `broken`.
   absl::Status Load(const training::v1::LoadWeights& load, int descriptor, absl::Status& broken);
-  // Moves the requests out of the calls. Returns an error of the connection.
+  // Sends the requests of `calls` and runs their callbacks. Returns an error of the connection.
   absl::Status Compute(std::vector<PredictCall>& calls);
   absl::Status Send(const training::v1::PredictorRequest& request, int descriptor = -1);
   absl::StatusOr<training::v1::PredictorResponse> Receive();

@@ -64,7 +64,7 @@ struct WebhookChanges {
     std::string endpoint;
     training::v1::JobEvent event;
   };
-  std::map<std::string, int64_t> cursors = {};  // All endpoints; others are forgotten.
+  std::map<std::string, int64_t> cursors = {};  // One per endpoint; the others are dropped.
   std::vector<Addition> added = {};             // Ignored for a forgotten endpoint.
   std::vector<WebhookAttempt> attempts = {};
   absl::Time now = absl::InfinitePast();

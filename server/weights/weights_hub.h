@@ -21,7 +21,7 @@ namespace genesis {
 struct HeldWeights {
   training::v1::PublishedWeights weights;
   std::unique_ptr<MemoryFile> file;
-  std::string key;  // Secret by which a reader on this host gets the file.
+  std::string key;  // Secret with which a reader on this host gets the file.
 
   int64_t number() const { return weights.version().number(); }
 };
@@ -40,10 +40,10 @@ class WeightsWatcher {
   virtual void OnWeights(std::shared_ptr<const HeldWeights> weights) = 0;
 };
 
-// The newest version of each kind of weights that has a watcher. A version is memory that its
-// worker wrote, which the hub maps without copying. A reader may still hold an older version. If
-// kMaxAlive versions of a kind are alive, newer ones are refused, except the last of an attempt.
-// Without a watcher, no version is kept or published.
+// The newest version of each kind of weights that has a watcher, requested from the workers. A
+// version is memory that its worker wrote, which the hub maps without copying. Readers may still
+// hold older versions. While kMaxAlive versions of a kind are alive, newer ones are refused, except
+// the last of an attempt. Without a watcher, none is kept or published.
 //
 // Owner: the daemon. Threads: any. Holds no lock while it calls a watcher or the pool.
 class WeightsHub {
@@ -66,9 +66,9 @@ class WeightsHub {
   // Returns FAILED_PRECONDITION if no watcher waits for a version or its attempt is over.
   // Transports call it before they receive its file.
   absl::Status CheckWanted(const training::v1::PublishedWeights& weights);
-  // Takes a version from a worker. Returns why it is refused: as CheckWanted, or if it is older
-  // than the newest; INVALID_ARGUMENT if the file is not as described, RESOURCE_EXHAUSTED if
-  // readers hold too many.
+  // Takes a version from a worker, or returns why it is refused: as CheckWanted;
+  // FAILED_PRECONDITION if it is not after the newest; INVALID_ARGUMENT if the file is not as
+  // described; RESOURCE_EXHAUSTED if readers hold too many versions.
   absl::Status Put(training::v1::PublishedWeights weights, std::unique_ptr<MemoryFile> file);
   // Returns the version with that key; null if it is gone.
   std::shared_ptr<const HeldWeights> Find(const std::string& key) const;
