@@ -137,7 +137,7 @@ void WeightsFeed::FinishOnce(const absl::Status& status) {
   sink_->Finish(status);
 }
 
-// Versions are spaced by the clock of their worker. Attempts have different clocks.
+// Intervals are measured by the worker's clock, which differs between attempts.
 bool WeightsFeed::IsDue(const HeldWeights& held) const {
   return sent_.number == 0 || ended_ != nullptr || held.weights.last() ||
          held.weights.claim() != sent_.claim ||

@@ -44,7 +44,7 @@ class OtlpExporter {
   void AddSpansOfChange(const training::v1::Job& job, const training::v1::JobEvent& change);
   void SendSpans();
   void SendMetrics();
-  // Returns OK if the collector took the body, UNAVAILABLE if it may be sent again.
+  // Returns OK if the collector accepted the body, UNAVAILABLE if it may be sent again.
   absl::Status Post(const std::string& path, std::string body);
   void TellStatus(const absl::Status& status);
 

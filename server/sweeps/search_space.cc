@@ -193,7 +193,7 @@ std::string DescribeTrial(int number, const std::map<std::string, std::string>& 
                       OneLine(absl::StrJoin(values, ", ", absl::PairFormatter("=")), 200), ")");
 }
 
-// Changes `job`, the job of the sweep, to that of a trial with these values.
+// Changes `job` from the job of the sweep to the job of a trial with these values.
 std::vector<FieldError> SetTrial(const std::string& sweep_id,
                                  const std::map<std::string, std::string>& values, JobSpec& job) {
   std::vector<FieldError> errors;

@@ -75,8 +75,8 @@ void WebhookSender::Loop() {
   for (const auto& [number, delivery] : open_) {
     curl_multi_remove_handle(multi_.get(), delivery->handle());
   }
-  // The writer thread stops later. Without this write, what was accepted would be sent again. While
-  // another write is open, it may yet fail, and then the stored cursors must not pass its events.
+  // The writer thread stops later. Without this write, accepted events would be sent again. An open
+  // write may still fail; the stored cursors must then not pass its events, so nothing is written.
   if (posted_ == nullptr && !changes_.attempts.empty()) {
     changes_.now = absl::Now();
     jobs_->Write(
