@@ -52,7 +52,7 @@ bool IsWhole(const std::string& path) {
   return field != nullptr && field->cpp_type() != FieldDescriptor::CPPTYPE_DOUBLE;
 }
 
-// Clears the list at the path. Creates no messages, because one could unset another in a oneof.
+// Empties the list at the path. Creates no message on the way, which could end another of a oneof.
 void ClearList(const std::string& path, JobSpec& job) {
   Message* message = &job;
   for (const std::string& name : std::vector<std::string>(absl::StrSplit(path, '.'))) {
