@@ -15,7 +15,7 @@ namespace {
 
 constexpr char kNothing[] = "no finite value to draw\n";
 
-// The range of an axis, and where a value lies in it, 0 to 1.
+// The range of an axis. `At` maps a value to its position in the range, 0 to 1.
 struct Axis {
   double first = std::numeric_limits<double>::infinity();
   double last = -std::numeric_limits<double>::infinity();
@@ -52,7 +52,7 @@ Axes AxesOf(const PlotCurve& curve, bool logarithmic) {
   return axes;
 }
 
-// Dots in braille characters.
+// A grid of dots, drawn as braille characters.
 class Canvas {
  public:
   Canvas(int columns, int rows)

@@ -15,7 +15,7 @@ struct PlotCurve {
 
 struct PlotOptions {
   std::string title = {};
-  bool logarithmic = false;  // Values that are not positive are then gaps.
+  bool logarithmic = false;  // Logarithmic y axis. Values <= 0 are gaps.
   int width = 80;            // Columns of text, labels included; at least 20.
   int height = 16;           // Rows of text above the labels.
 };

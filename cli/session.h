@@ -26,7 +26,7 @@ struct Session {
   std::ostream& err;
   bool terminal = false;  // True if `out` is a terminal.
   int width = 80;         // Columns of the terminal.
-  // Returns the width that tables must fit; without a terminal any, because scripts read them.
+  // Returns the maximum width of tables; unlimited without a terminal, because scripts read them.
   size_t table_width() const {
     return terminal ? static_cast<size_t>(width) : std::numeric_limits<size_t>::max();
   }

@@ -390,7 +390,7 @@ training::v1::GetServerInfoResponse Daemon::Info() const {
 // Returns recent rows for the statistics page; none on an error, which the page cannot show.
 std::vector<training::v1::HistoryRow> Daemon::RecentHistory() const {
   std::vector<training::v1::HistoryRow> recent;
-  if (settings_.auth.own_jobs_only) return recent;  // The page needs no token.
+  if (settings_.auth.own_jobs_only) return recent;  // The page can be read without a token.
   const auto rows = telemetry_->history()->ReadNewest(absl::Now() - absl::Hours(24), kRecentRows);
   if (!rows.ok()) return recent;
   for (const HistoryStore::Row& each : *rows) recent.push_back(each.row);
@@ -401,7 +401,7 @@ std::vector<training::v1::Job> Daemon::RecentJobs() const {
   JobQuery newest;
   newest.limit = kRecentJobs;
   std::vector<training::v1::Job> jobs;
-  if (settings_.auth.own_jobs_only) return jobs;  // The page needs no token.
+  if (settings_.auth.own_jobs_only) return jobs;  // The page can be read without a token.
   absl::StatusOr<std::vector<StoredJob>> listed = jobs_->queries().List(Caller(), newest);
   if (!listed.ok()) {
     spdlog::error("the newest jobs cannot be read: {}", listed.status().ToString());

@@ -61,7 +61,7 @@ class Daemon {
   // Handles SIGHUP: reopens the logs and reloads the configuration.
   void OnHangup();
   // Reports the shutdown first, then checkpoints the running jobs and queues them for the next
-  // start. Returns true if every worker let go of its job in time.
+  // start. Returns true if every worker released its job in time.
   bool Drain();
 
   // Returns the actual address, e.g. "127.0.0.1:50051". Valid after Start.

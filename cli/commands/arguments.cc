@@ -142,7 +142,7 @@ bool ReadContext(const Environment& environment, Arguments& result) {
   if (!named && name.empty()) return false;
   const auto found = contexts->daemons.find(name);
   if (found == contexts->daemons.end()) {
-    // The command context mends a current name that is not there.
+    // The context command can fix a current context that does not exist.
     if (named || result.command != "context") {
       result.errors.push_back(UnknownContext(name, *contexts));
     }
@@ -152,8 +152,8 @@ bool ReadContext(const Environment& environment, Arguments& result) {
   return true;
 }
 
-// Options replace values of the context, which replaces the variables: a token of one daemon never
-// travels to another.
+// Options override the context. A context replaces all variables, so that the token of one daemon
+// is never sent to another.
 void ReadDaemon(const Environment& environment, Arguments& result) {
   const bool context = ReadContext(environment, result);
   for (const AddressMember& member : kAddressMembers) {

@@ -36,8 +36,8 @@ struct Arguments {
 // Returns the name of the option for a member of the address, such as "token-file".
 std::string OptionOf(const AddressMember& member);
 
-// Returns the option of the command, of all commands or, because options may precede the command,
-// of another one; nullptr if there is none. `flag` is "--watch" or "-f".
+// Returns the option for `flag`, such as "--watch" or "-f": of `command`, of all commands or,
+// because options may precede the command, of another one; nullptr if there is none.
 const OptionRow* FindOption(const std::string& flag, const std::string& command);
 
 // Parses `args`, argv without the program name. Options may precede or follow the command.

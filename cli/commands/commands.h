@@ -67,9 +67,9 @@ ExitCode RunContext(const Arguments& arguments, Session& session);
 // Makes no call, because the token file is on the daemon's machine.
 ExitCode RunToken(const Arguments& arguments, Session& session);
 
-// Returns "", or why the options of a command that submits a job file do not fit.
+// Returns "", or the error: a missing --file, or --watch with --validate-only.
 std::string SubmissionFault(const Arguments& arguments);
-// Reads the job of such a command (--file, --set, --upload). Prints the error if there is one.
+// Reads the job of a command that submits a job file (--file, --set, --upload). Prints any error.
 ExitCode ReadSubmittedJob(const Arguments& arguments, Session& session,
                           training::v1::JobSpec& spec);
 

@@ -17,8 +17,8 @@
 namespace genesis::cli {
 namespace {
 
-// Each script asks genesisctl, so it matches the installed version. A line ":files" stands for the
-// names of files.
+// Each script calls genesisctl for candidates, so it matches the installed version. The line
+// ":files" makes it complete file names.
 constexpr char kBash[] = R"(# bash completion for genesisctl
 _genesisctl() {
   local word=${COMP_WORDS[COMP_CWORD]} found
@@ -57,7 +57,7 @@ const std::map<std::string, const char*>& Scripts() {
   return scripts;
 }
 
-// Adds what a placeholder of the help stands for, such as FILE, JOB or table|json|yaml.
+// Adds the candidates for a placeholder of the help text, such as FILE, JOB or table|json|yaml.
 void AddPlaceholder(const std::string& placeholder, Completion& completion) {
   if (placeholder == "FILE" || placeholder == "DIR") {
     completion.files = true;
@@ -102,7 +102,7 @@ void AddOptions(const std::vector<OptionRow>& options, Completion& completion) {
   }
 }
 
-// Returns the identifiers of the daemon: at most 1,000, the newest first.
+// Returns the daemon's identifiers of a kind: at most 1,000, newest first, or all workers.
 std::vector<std::string> Identifiers(const std::string& kind, const std::string& beginning,
                                      Session& session) {
   constexpr absl::Duration kPatience = absl::Seconds(1);
@@ -143,7 +143,7 @@ Completion Complete(const std::vector<std::string>& words) {
   Completion completion;
   const CommandRow* command = nullptr;
   size_t operands = 0;
-  const OptionRow* awaits = nullptr;  // The option whose value the next word is.
+  const OptionRow* awaits = nullptr;  // Option that takes the next word as its value.
   for (size_t i = 0; i + 1 < words.size(); ++i) {
     const std::string& word = words[i];
     if (awaits != nullptr) {

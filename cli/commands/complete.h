@@ -13,7 +13,7 @@ namespace genesis::cli {
 // word is the one to complete.
 inline constexpr char kCompleteCommand[] = "__complete";
 
-// The words that may follow.
+// The candidates for a word.
 struct Completion {
   std::vector<std::string> candidates;
   bool files = false;
@@ -21,12 +21,12 @@ struct Completion {
   std::string identifiers;
 };
 
-// Returns what may stand for the last of `words`, from the command table.
+// Returns the candidates for the last of `words`, from the command table.
 Completion Complete(const std::vector<std::string>& words);
 
-// Prints the candidates that begin as the last word does, one per line, with the daemon's
-// identifiers; a daemon that does not answer within a second gives none. Prints ":files" if names
-// of files are accepted.
+// Prints the candidates that start with the last word, one per line. Includes the daemon's
+// identifiers unless it does not respond within a second. Prints ":files" if file names are
+// accepted.
 void PrintCompletion(const std::vector<std::string>& words, Session& session);
 
 // Prints the script for bash, zsh or fish.

@@ -25,12 +25,12 @@ std::string ContextsText(const Contexts& contexts, size_t max_width) {
              : table.ToString(max_width);
 }
 
-// Returns the path as it is found from every folder.
+// Returns the absolute form of a path, which does not depend on the current folder; "" for "".
 std::string Absolute(const std::string& path) {
   return path.empty() ? "" : std::filesystem::absolute(path).lexically_normal().string();
 }
 
-// Returns whether an option of the connection is given, which a context then stores.
+// Returns true if an option of the connection is given. The context then stores the connection.
 bool HasConnection(const Arguments& arguments) {
   return std::any_of(
       std::begin(kAddressMembers), std::end(kAddressMembers),

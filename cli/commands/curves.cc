@@ -128,7 +128,7 @@ ExitCode RunCompare(const Arguments& arguments, Session& session) {
     const training::v1::Progress& progress = job.progress();
     const bool begun = progress.step() > 0;
     const bool drawn = begun && !curves.curves().empty() && !curves.curves(0).min().empty();
-    // The curves of a running job are a second old.
+    // The curves of a running job lag by a second, so the newest loss may be lower.
     const double best =
         drawn ? std::fmin(curves.curves(0).min(0), progress.loss()) : progress.loss();
     table.AddRow({Printable(job.id()), ShortEnumName(job.state()), absl::StrCat(progress.step()),

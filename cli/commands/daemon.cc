@@ -51,7 +51,7 @@ std::string InfoText(const GetServerInfoResponse& info) {
   });
 }
 
-// Returns an HTTP address as seen from here: all interfaces become the host of `server`.
+// Returns an HTTP address that works from here: the host of `server` replaces a wildcard address.
 std::string ReachedAddress(const std::string& http_address, const std::string& server) {
   const std::string host =
       absl::StartsWith(server, "unix:") ? "localhost" : server.substr(0, server.rfind(':'));
@@ -116,7 +116,7 @@ ExitCode RunOpen(const Arguments& arguments, Session& session) {
   const std::string job =
       arguments.operands.empty() ? "" : absl::StrCat("jobs/", arguments.operands.front());
   const std::string query = login.code().empty() ? "" : absl::StrCat("?login=", login.code());
-  // A browser sends no server what follows the number sign.
+  // A browser does not send the part of a URL after '#' to the server.
   session.out << Printable(ReachedAddress(info.http_address(), session.server)) << "/#/"
               << Printable(job) << query << "\n";
   return ExitCode::kOk;

@@ -15,7 +15,7 @@
 namespace genesis::cli {
 namespace {
 
-// Log lines are stored within this time. A stream that was opened before has the later ones.
+// Maximum time until a line is stored. A stream opened before delivers the lines stored later.
 constexpr absl::Duration kStored = absl::Milliseconds(1500);
 
 // Reads the stored log: at most 1000 lines, each with its time.

@@ -40,7 +40,7 @@ ExitCode Connect(const Arguments& arguments, const std::function<ExitCode(Sessio
                   .now = &absl::Now,
                   .interrupt = interrupt};
   const ExitCode code = run(session);
-  // Such as a file on a full disk. A reader that has gone ends the program by SIGPIPE.
+  // A flush fails if the disk is full. If the reader of a pipe exits, SIGPIPE ends genesisctl.
   if (!std::cout.flush()) {
     std::cerr << "genesisctl: the output cannot be written completely: " << std::strerror(errno)
               << "; free space there or write it elsewhere\n";

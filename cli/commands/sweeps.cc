@@ -94,7 +94,7 @@ std::string ReadNumber(const Arguments& arguments, const char* option, const Set
   return "";
 }
 
-// Reads all of the sweep but its job. Returns "", or the error.
+// Reads the options of a sweep except those of its job. Returns "", or the error.
 std::string ReadOptions(const Arguments& arguments, SweepSpec& spec) {
   std::string fault = SubmissionFault(arguments);
   for (const std::string& each : arguments.Values("over")) {
@@ -133,8 +133,8 @@ std::string Summary(const Sweep& sweep) {
   return text + "\n";
 }
 
-// Returns the trials with a value, best first and those that were stopped early last, then the
-// others, by number.
+// Returns the trials that have a value, best first, with those stopped early last; then the others,
+// by number.
 std::vector<const Trial*> Ranked(const Sweep& sweep) {
   std::vector<const Trial*> trials;
   for (const Trial& each : sweep.trials()) trials.push_back(&each);
@@ -148,7 +148,7 @@ std::vector<const Trial*> Ranked(const Sweep& sweep) {
   return trials;
 }
 
-// Returns the last part of each field's path, or the whole path where two end alike.
+// Returns the last part of each field's path, or the whole path if another path ends alike.
 std::vector<std::string> ShortNames(const SweepSpec& spec) {
   const auto last = [](const std::string& path) { return path.substr(path.rfind('.') + 1); };
   std::map<std::string, int> uses;

@@ -21,13 +21,13 @@ namespace {
 using training::v1::Job;
 using training::v1::JobState;
 
-// One answer of the daemon to each question of the screen.
+// The daemon's responses for one screen.
 struct View {
   training::v1::GetServerInfoResponse info;
   training::v1::StatsResponse stats;
   training::v1::ListWorkersResponse workers;
   std::vector<Job> jobs;   // Jobs that have not ended; those with a worker first.
-  std::vector<Job> ended;  // The newest ones.
+  std::vector<Job> ended;  // Newest jobs that have ended.
 };
 
 bool HasWorker(const Job& job) {
@@ -69,7 +69,7 @@ std::string Percent(const training::v1::Progress& progress) {
                                        static_cast<double>(progress.total_steps()));
 }
 
-// Returns what a job waits for, or why one that does not run is in its state.
+// Returns what a job waits for, or the reason of its state if it is not running or queued.
 std::string Note(const Job& job) {
   if (HasWorker(job)) return Printable(job.waiting_reason());
   if (!job.queue_reason().empty()) return Printable(job.queue_reason());

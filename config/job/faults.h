@@ -8,7 +8,7 @@
 
 namespace genesis {
 
-// The errors of a job specification, as the checks find them. 0 is valid if it means the default.
+// The errors that checks find in a job specification. A number of 0 is valid, as the default.
 class Faults {
  public:
   // `known` are errors found before.

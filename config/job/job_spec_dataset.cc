@@ -52,7 +52,7 @@ void CheckSynthetic(const ModelSpec& model, const SyntheticSpec& data, Faults& f
   CheckRanges("dataset.synthetic", data, faults);
 }
 
-// Reports fields that only a job that follows its buffer uses, and those that it cannot use.
+// Reports fields that need dataset.replay.follow but lack it, and fields that conflict with it.
 void CheckFollow(const JobSpec& spec, Faults& faults) {
   const training::v1::ReplaySpec& replay = spec.dataset().replay();
   const bool newest = spec.dataset().sampling().kind() == training::v1::SAMPLING_KIND_NEWEST;

@@ -18,7 +18,7 @@ using training::v1::TransformerSpec;
 
 namespace {
 
-// Adds an error for a field that another one makes meaningless: one of them must be a mistake.
+// Adds an error for a field that has no effect because of another one; one must be a mistake.
 void AddUnused(const char* path, const std::string& value, const std::string& because,
                Faults& faults) {
   faults.Add(path, "",

@@ -19,7 +19,7 @@ constexpr int kMaxLabels = 64;
 constexpr size_t kLongestLabelValue = 255;
 constexpr size_t kMaxOwner = 259;  // "jwt:" and a subject of 255 bytes.
 
-// The weights with which a job begins have one source.
+// Checks that initial weights have one source, and that a schedule that goes on continues a job.
 void CheckBeginning(const JobSpec& spec, Faults& faults) {
   std::vector<std::pair<std::string, std::string>> given;
   for (const auto& [field, value] : std::vector<std::pair<std::string, std::string>>{

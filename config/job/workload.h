@@ -6,9 +6,9 @@
 
 namespace genesis {
 
-// Returns the key of jobs whose losses are comparable step by step: model, data, optimizer, batch,
-// seed and length, but neither precision nor the times of checkpoints and evaluations. Equal
-// workloads give equal bytes. All defaults of `spec` must be filled in.
+// Returns a key that jobs share if their losses are comparable step by step: equal model, data,
+// optimizer, batch, seed and length. Precision and the times of checkpoints and evaluations may
+// differ. All defaults of `spec` must be filled in.
 std::string WorkloadKey(const training::v1::JobSpec& spec);
 
 }  // namespace genesis

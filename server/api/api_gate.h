@@ -115,7 +115,7 @@ class ApiCall {
   const MethodRow* method_;
   std::string protocol_;
   std::shared_ptr<const Credentials> credentials_;
-  std::shared_ptr<std::atomic<uint64_t>> generation_;  // The rules that last admitted the call.
+  std::shared_ptr<std::atomic<uint64_t>> generation_;  // Generation of the rules last applied.
   Caller caller_;
   absl::Status admission_;
 };

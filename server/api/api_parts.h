@@ -14,7 +14,7 @@ namespace genesis {
 // The objects that a transport of TrainingService needs: the gate and the unary methods, and what
 // its streams read and write.
 //
-// Owner: the daemon, of each object; they outlive the transports. Never null.
+// Owner: the daemon owns each object. All outlive the transports and are never null.
 struct ApiParts {
   ApiGate* gate;
   TrainingApi* api;

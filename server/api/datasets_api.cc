@@ -45,7 +45,7 @@ absl::StatusOr<ListDatasetsResponse> ListPage(const DatasetOwners& owners, const
   return response;
 }
 
-// Returns OK if the dataset exists, by `exists`, and the caller may change it.
+// Returns OK if `exists` is OK and the caller may delete the dataset. Forgets a missing dataset.
 absl::Status CheckDeletion(DatasetOwners& owners, const Caller& caller, const std::string& name,
                            const absl::Status& exists) {
   if (!exists.ok() && !absl::IsNotFound(exists)) return exists;

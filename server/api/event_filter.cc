@@ -80,7 +80,7 @@ absl::StatusOr<ParsedFilter> ReadFilter(const training::v1::EventFilter& filter,
       read.events.kinds.push_back(kind);
     }
   }
-  // If only progress was requested, no event has this kind.
+  // No event has this kind, so a filter for progress alone matches no event.
   if (read.progress && read.events.kinds.empty() && !filter.kinds().empty()) {
     read.events.kinds.emplace_back(kProgress);
   }

@@ -27,7 +27,7 @@ absl::StatusOr<ParsedFilter> ReadFilter(const training::v1::EventFilter& filter,
 // returned.
 absl::Status CheckCursor(int64_t cursor, int64_t newest, int64_t least);
 
-// Same as JobView::EventsAfter, from memory if the events are there.
+// Same as JobView::EventsAfter, but reads from memory if the log has the events.
 absl::StatusOr<EventPage> EventsAfter(const EventLog& log, const JobView& view,
                                       const EventQuery& query, int64_t cursor, int64_t limit,
                                       bool skip_dropped);

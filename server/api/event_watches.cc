@@ -14,7 +14,7 @@ constexpr int kMaxWaitsOfCaller = 512;
 
 }  // namespace
 
-// One open Wait. Keeps itself alive until it has answered.
+// One open call of Wait. Keeps itself alive until the call is complete.
 class EventWatches::Waiting final : public EventWatcher,
                                     public std::enable_shared_from_this<Waiting> {
  public:
@@ -69,10 +69,10 @@ class EventWatches::Waiting final : public EventWatcher,
   const std::string caller_;
   const std::function<absl::Status()> check_;
   const absl::Time deadline_;
-  absl::Mutex mutex_;  // Held while it answers, so that it answers once.
+  absl::Mutex mutex_;  // Held during `answer_`, so that it runs once.
   const Answer answer_;
   std::shared_ptr<Waiting> self_
-      ABSL_GUARDED_BY(mutex_);  // Null before Begin and after the answer.
+      ABSL_GUARDED_BY(mutex_);  // Null before Begin and after completion.
 };
 
 EventWatches::EventWatches(EventLog* log, const JobView* view) : log_(log), view_(view) {
@@ -113,7 +113,7 @@ void EventWatches::Remove(const EventWatcher* watcher) {
   watchers_.erase(watcher);
 }
 
-// Events that arrive while the task waits are read by it.
+// A task that is already queued also reads events that arrive before it runs.
 void EventWatches::Wake() {
   if (woken_.exchange(true)) return;
   threads_.Post([this] {

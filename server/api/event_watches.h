@@ -19,15 +19,15 @@
 namespace genesis {
 
 // A reader of the events of all jobs. The methods are called on the thread of EventWatches, which
-// they may use for the store.
+// they may block for reads from the store.
 class EventWatcher {
  public:
   virtual ~EventWatcher() = default;
-  // There may be new events.
+  // Called when there may be new events.
   virtual void OnEvents() = 0;
   // Called once a second, with the jobs that changed since the previous call.
   virtual void OnSecond(const std::vector<std::shared_ptr<const JobSnapshot>>& changed) = 0;
-  // The daemon stops: end now.
+  // Called when the daemon stops. The watcher must end now.
   virtual void OnStop() = 0;
 };
 
@@ -40,16 +40,16 @@ class EventWatches {
   EventWatches(EventLog* log, const JobView* view);
   ~EventWatches();
 
-  // The callbacks of a call that waits.
+  // The callbacks of a call of Wait.
   struct Answer {
-    // Called after new events and once a second, until it returns true because it has completed the
-    // call. `last` is true when the timeout is over or the daemon stops; it must then complete it.
+    // Called after new events and once a second, until it has completed the call and returns true.
+    // `last` is true after the timeout or if the daemon stops; it must then complete the call.
     std::function<bool(bool last)> attempt;
     // Called instead when Caller::check fails.
     std::function<void(const absl::Status&)> refuse;
   };
-  // Calls `answer` now and later until it has answered. RESOURCE_EXHAUSTED if the caller or all
-  // callers have too many open waits.
+  // Calls `answer` now and later until it has completed the call. RESOURCE_EXHAUSTED if the caller
+  // or all callers have too many open waits.
   absl::Status Wait(const Caller& caller, absl::Duration timeout, Answer answer);
 
   // Calls the watcher from now on. After Stop, its OnStop is called at once.

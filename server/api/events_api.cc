@@ -16,8 +16,8 @@ namespace {
 using training::v1::ListEventsRequest;
 using training::v1::ListEventsResponse;
 
-// Reads pages until one has an event or there are no more; each examines a bounded number of
-// events, and so does the loop, which leaves the rest to the next call.
+// Reads up to kMaxPages pages, each of which examines a bounded number of events, until one has an
+// event or there are no more. The next call continues after them.
 absl::StatusOr<ListEventsResponse> ReadPage(const EventLog& log, const JobView& view,
                                             const EventQuery& query, int64_t cursor, int64_t limit,
                                             bool skip_dropped) {

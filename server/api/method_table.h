@@ -18,10 +18,10 @@ struct MethodRow {
 
   std::string verb = {};  // HTTP verb.
   std::string path = {};  // HTTP path, e.g. "/v1/jobs/{job_id}". Braces: request fields.
-  // Request field that the HTTP body is, as bytes; the query has the others. "*": the body is the
-  // request as JSON. Empty: no body, all fields are in path and query.
+  // Request field that the HTTP body holds as bytes; the query holds the other fields. "*": the
+  // body is the request as JSON. Empty: no body, all fields are in path and query.
   std::string body = {};
-  std::string response_body = {};  // Response field that the body is, as bytes. Empty: JSON.
+  std::string response_body = {};  // Response field that the body holds as bytes. Empty: JSON.
 };
 
 const std::vector<MethodRow>& MethodTable();

@@ -34,7 +34,7 @@ std::string PlaceOf(const std::vector<int64_t>& keys);
 template <size_t Count>
 absl::StatusOr<std::array<int64_t, Count>> ReadPageKeys(const google::protobuf::Message& request);
 
-// Returns the number at which the page begins, in a list by one number; 0 for the first page.
+// Returns the number at which the page of a list sorted by one number begins; 0 for the first page.
 // INVALID_ARGUMENT for a refused token.
 template <typename Request>
 absl::StatusOr<int64_t> ReadPageNumber(const Request& request) {

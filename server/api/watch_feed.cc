@@ -73,7 +73,7 @@ void WatchFeed::Advance() {
   {
     absl::MutexLock lock(&mutex_);
     behind = std::exchange(behind_, false);
-    if (behind) pending_.clear();  // They will be read from the store.
+    if (behind) pending_.clear();  // The store has the cleared events.
     after = sent_sequence_;
   }
   absl::StatusOr<std::vector<JobEvent>> replay = std::vector<JobEvent>();
@@ -93,7 +93,7 @@ absl::StatusOr<std::vector<JobEvent>> WatchFeed::EventsOf(int64_t after) const {
   absl::StatusOr<EventPage> page = jobs_->view().EventsAfter(
       {.job_id = job_id_}, after, kMaxEvents, /*skip_dropped=*/request_.cursor() == 0);
   if (!page.ok()) return page.status();
-  // A deletion is that of an earlier job of this ID.
+  // Deletion events belong to earlier jobs with this ID.
   std::erase_if(page->events, [](const JobEvent& event) { return event.has_deleted(); });
   return std::move(page->events);
 }

@@ -65,7 +65,7 @@ absl::Status WeightsFeed::Watch() {
   const absl::StatusOr<Job> job = jobs_->queries().Get(call_.caller(), job_id_);
   if (!job.ok()) return job.status();
   if (absl::Status fits = CheckFields(*job); !fits.ok()) return fits;
-  // A reader that has had a version, and lost the daemon, reads to the end.
+  // A reader that reconnects after it got a version gets the last versions of an ended job.
   if (IsFinal(job->state()) && request_.since() == 0) return HasEnded(*job);
   const absl::Status opened =
       call_.gate().watches().Open(shared_from_this(), call_.caller().name, call_.protocol());
@@ -118,7 +118,7 @@ void WeightsFeed::WakeUp() {
   call_.gate().Post([self = shared_from_this()] { self->Advance(); });
 }
 
-// Called a few times a second, which also finds a version that came too early.
+// Called a few times a second, so it also sends a version that arrived before it was due.
 void WeightsFeed::CheckAdmission() {
   if (absl::Status admitted = call_.StillAdmitted(); !admitted.ok()) return End(admitted);
   absl::MutexLock lock(&mutex_);
@@ -137,7 +137,7 @@ void WeightsFeed::FinishOnce(const absl::Status& status) {
   sink_->Finish(status);
 }
 
-// Versions are spaced by the clock of their worker. Attempts have different clocks.
+// Intervals are measured by the worker's clock, which differs between attempts.
 bool WeightsFeed::IsDue(const HeldWeights& held) const {
   return sent_.number == 0 || ended_ != nullptr || held.weights.last() ||
          held.weights.claim() != sent_.claim ||

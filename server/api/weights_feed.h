@@ -21,7 +21,7 @@
 namespace genesis {
 
 // WatchWeights for every transport: one reader of the weights of one job. It keeps the version that
-// it sends, whose memory its worker wrote, and the newest one, which each later version replaces.
+// it is sending, in memory that a worker wrote, and the newest version.
 //
 // Owner: the sink, the hub of the weights and that of the events. Threads: any. Failure: Finish
 // receives the statuses of WatchWeights.
@@ -57,11 +57,11 @@ class WeightsFeed final : public JobWatcher,
   void CheckAdmission() override;
 
  private:
-  // The newest version whose sending has begun; number 0 before the first.
+  // The newest version that has been sent, at least in part. Its number is 0 before the first.
   struct Sent {
     int64_t number = 0;
     int64_t claim = 0;
-    double seconds = 0;  // Clock of its worker.
+    double seconds = 0;  // Clock reading of its worker.
     absl::Time time;
   };
 
@@ -70,10 +70,10 @@ class WeightsFeed final : public JobWatcher,
   }
   absl::Status CheckFields(const training::v1::Job& job) const;
   absl::Status HasEnded(const training::v1::Job& job) const;
-  // Requests from the worker what the watchers of the job read now.
+  // Requests from the worker the kinds of weights that the watchers of the job now read.
   void RequestWeights() const;
   bool IsDue(const HeldWeights& weights) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Begins to send a version: sets its record and what its file consists of.
+  // Starts to send a version: sets its record and the parts of its file.
   void Begin(std::shared_ptr<const HeldWeights> weights) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TakePiece() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeUp() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -87,10 +87,10 @@ class WeightsFeed final : public JobWatcher,
   absl::Mutex mutex_;
   WatchSink<Response>* sink_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const HeldWeights> newest_ ABSL_GUARDED_BY(mutex_);  // Not sent yet; may be null.
-  // The version that is being sent, or whose memory the reader may be asking for; null for none.
+  // The version being sent, or whose memory the reader may still request; null for none.
   std::shared_ptr<const HeldWeights> sending_ ABSL_GUARDED_BY(mutex_);
-  std::string head_ ABSL_GUARDED_BY(mutex_);                    // Beginning of its file.
-  std::vector<std::string_view> left_ ABSL_GUARDED_BY(mutex_);  // The unsent rest, reversed.
+  std::string head_ ABSL_GUARDED_BY(mutex_);                    // Start of the file being sent.
+  std::vector<std::string_view> left_ ABSL_GUARDED_BY(mutex_);  // Unsent parts, last one first.
   Sent sent_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const JobSnapshot> ended_ ABSL_GUARDED_BY(mutex_);  // Set once the job has ended.
   // True while a message is being written or built; a change then waits for the next Advance.

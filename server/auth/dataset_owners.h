@@ -44,7 +44,7 @@ class DatasetOwners {
 
   // Returns true if the dataset has an owner.
   bool Has(const std::string& dataset) const;
-  // Returns the owners of a dataset that the caller may know.
+  // Returns the owners of a dataset, as far as the caller may see them.
   std::vector<std::string> Of(const Caller& caller, const std::string& dataset) const;
   // Returns true if the caller may read the file or folder at `path`, relative to the root and
   // without links: a dataset, or a file of a replay buffer.
@@ -57,17 +57,17 @@ class DatasetOwners {
   absl::Status CheckRoom(const std::string& owner, int64_t more, const std::string& what) const;
   absl::Status CheckRoomOf(const std::string& dataset, int64_t more, const std::string& what) const;
 
-  // Adds an owner of a dataset of that size, durably. CheckRoom's status unless it is one already.
+  // Adds an owner of a dataset of that size, durably. A new owner is subject to CheckRoom.
   absl::Status Add(const std::string& dataset, const std::string& owner, int64_t bytes);
-  // Gives a dataset that is about to appear the owners and the size of another one, durably.
+  // Copies owners and size of a dataset to one that is about to appear, durably.
   absl::Status Copy(const std::string& from, const std::string& to);
   // Sets the size of a dataset that has owners.
   void SetBytes(const std::string& dataset, int64_t bytes);
-  // Removes the caller from the owners, durably, if the dataset stays for others. Returns false if
-  // the caller, an admin or the only owner, may delete it.
+  // Removes the caller from the owners, durably, if others remain. Returns false if the caller, as
+  // an admin or the only owner, may delete the dataset instead.
   absl::StatusOr<bool> Leave(const Caller& caller, const std::string& dataset);
-  // Deletes a dataset by `remove`, and then its record, or only ends the caller's ownership if
-  // others own it too. CheckChange's status, or that of `remove`.
+  // Runs `remove` to delete a dataset, and then drops its record; if others own it too, only ends
+  // the caller's ownership. Returns the error of CheckChange or `remove`.
   absl::Status Delete(const Caller& caller, const std::string& dataset,
                       const std::function<absl::Status()>& remove);
   // Removes the record of a dataset that is gone.

@@ -24,7 +24,7 @@ struct JwtSubject {
 // Threads: any. Failure: UNAUTHENTICATED with one reason, which contains no part of the token.
 class JwtVerifier {
  public:
-  // Reads auth.jwks_file, and keeps the other settings of JWTs. Errors as JwkSet::Parse.
+  // Reads auth.jwks_file, and keeps the other settings of JWTs. Same errors as JwkSet::Parse.
   static absl::StatusOr<JwtVerifier> Load(const AuthSettings& settings);
 
   absl::StatusOr<JwtSubject> Verify(const std::string& token, absl::Time now) const;

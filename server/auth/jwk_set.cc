@@ -28,7 +28,7 @@ absl::Status InvalidSet(const std::string& path, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("auth.jwks_file: ", path, ": ", what));
 }
 
-// Returns a member that is a string; "" for any other.
+// Returns the member `name` if it is a string; otherwise "".
 std::string TextOf(const Json& object, const char* name) {
   const auto found = object.find(name);
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";

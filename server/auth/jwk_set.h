@@ -42,8 +42,8 @@ class JwkSet {
 // Returns UNAUTHENTICATED with the text "the JWT <what>".
 absl::Status InvalidJwt(absl::string_view what);
 
-// Returns the JSON object that `text` contains. Refuses names that repeat, of which two parsers
-// could take different ones, and more than 16 levels.
+// Returns the JSON object that `text` contains. Refuses repeated names, because two parsers could
+// use different values, and more than 16 levels.
 std::optional<Json> ParseJsonObject(const std::string& text);
 
 // Returns the JSON object in a part of a JWT, encoded as base64url without padding.

@@ -20,7 +20,7 @@ class RequestRate {
  public:
   // Sets the calls per second; 0 for no limit.
   void Set(int per_second);
-  // Takes one call of the caller at the time `now` (SteadyNow).
+  // Counts one call of the caller at `now` (SteadyNow). RESOURCE_EXHAUSTED above the rate.
   absl::Status Take(const std::string& caller, absl::Time now);
 
  private:

@@ -16,7 +16,7 @@ namespace genesis {
 namespace {
 
 constexpr off_t kMaxBytes = off_t{1024} * 1024;
-// Mode bits that are refused: write access of group and others, and for secrets any of others.
+// Refused mode bits: write access of group and others and, for secrets, any access of others.
 constexpr mode_t kOthersWrite = 0022;
 constexpr mode_t kOthersUse = 0027;
 

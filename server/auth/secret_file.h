@@ -11,8 +11,8 @@ namespace genesis {
 // with setting, path and cure.
 absl::StatusOr<std::string> ReadSettingFile(const std::string& key, const std::string& path);
 
-// Same, for a file whose readers are harmless and whose writers are not. Refuses a file that other
-// users may change.
+// Same, for a file without secrets whose content must be trusted. Refuses a file that other users
+// may change.
 absl::StatusOr<std::string> ReadTrustedFile(const std::string& key, const std::string& path);
 
 // Same, for a file with a secret. Refuses a file that other users may read or change.

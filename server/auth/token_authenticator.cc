@@ -12,7 +12,7 @@
 namespace genesis {
 namespace {
 
-// Begins the names of callers with JWTs, and no other name.
+// Prefix of the names of callers with JWTs. No other caller's name begins with it.
 constexpr char kJwtPrefix[] = "jwt:";
 
 using Rules = TokenAuthenticator::Rules;
@@ -113,7 +113,7 @@ absl::StatusOr<Caller> ByCredentials(const Rules& rules, const Credentials& cred
   return NobodySaid(rules);
 }
 
-// Returns the caller of a session, if its credentials are still those of the same caller.
+// Returns a session's caller, with at most its role, if its credentials still name that caller.
 absl::StatusOr<Caller> BySession(const Rules& rules, const BrowserSessions::Login& login) {
   absl::StatusOr<Caller> caller = ByCredentials(rules, login.credentials);
   if (!caller.ok() || caller->name != login.name) {

@@ -20,7 +20,7 @@ namespace genesis {
 // An authenticator by token, by JWT, by client certificate or by the session of a browser.
 //
 // Owner: the daemon. Threads: any; Replace swaps the rules for later calls. Failure:
-// UNAUTHENTICATED, the same for a malformed token and an unknown one, and for JWTs one reason.
+// UNAUTHENTICATED, with one text for malformed and unknown tokens, and one reason for a JWT.
 class TokenAuthenticator final : public Authenticator {
  public:
   struct Rules {
@@ -61,8 +61,8 @@ class TokenAuthenticator final : public Authenticator {
   BrowserSessions sessions_;
 };
 
-// Reads the rules that `settings` selects, including the tokens file and the keys of JWTs. Errors
-// as LoadTokenFile and JwtVerifier::Load.
+// Reads the rules that `settings` selects, including the tokens file and the keys of JWTs. Same
+// errors as LoadTokenFile and JwtVerifier::Load.
 absl::StatusOr<TokenAuthenticator::Rules> LoadRules(const Settings& settings);
 
 }  // namespace genesis

@@ -18,7 +18,7 @@ namespace genesis {
 class JobLog {
  public:
   explicit JobLog(const training::v1::Job& job);
-  // For a job whose record is not at hand.
+  // For a caller that has only the ID of the job.
   explicit JobLog(const std::string& job_id) { job_.set_id(job_id); }
 
   template <typename... Args>
@@ -31,8 +31,8 @@ class JobLog {
   }
   void Log(spdlog::level::level_enum level, const std::string& message) const;
 
-  // Returns the logger that this thread is in Log of; null if the record is not about one job.
-  // Called by formatters.
+  // Returns the logger whose Log this thread is running; null for a record that is not about one
+  // job. Called by formatters.
   static const JobLog* Current();
 
   const std::string& job_id() const { return job_.id(); }

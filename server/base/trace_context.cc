@@ -48,7 +48,7 @@ TraceContext TraceOf(const training::v1::Job& job) {
     trace.parent_id = caller->span_id;
     trace.sampled = caller->sampled;
   } else {
-    // Jobs with the same ID, one after the other, have different times.
+    // Successive jobs with the same ID have different creation times.
     trace.trace_id = Sha256Hex(absl::StrCat("trace ", job.id(), " ", job.create_time().seconds(),
                                             ".", job.create_time().nanos()))
                          .substr(0, kTraceDigits);

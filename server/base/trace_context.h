@@ -21,11 +21,11 @@ struct TraceContext {
 std::optional<TraceContext> ParseTraceparent(std::string_view header);
 
 // Returns the trace of a job and the span of its whole life. The trace is that of the Train call if
-// it had one, and else begins with the job. Both IDs follow from the record of the job, so that
+// it had one; otherwise it begins with the job. Both IDs follow from the record of the job, so that
 // they are the same after a restart.
 TraceContext TraceOf(const training::v1::Job& job);
 
-// Returns the ID of a span in `trace`, the same for the same name.
+// Returns the ID of the span `name` in `trace`. It is always the same for the same name.
 std::string SpanId(const TraceContext& trace, const std::string& name);
 
 }  // namespace genesis

@@ -18,10 +18,10 @@ void RemoveCurves(const std::string& checkpoint_dir, const std::string& job_id);
 // The state of a job, as far as it matters to its curves.
 enum class CurveOwner { kUnknown, kEnded, kOpen };
 
-// Bounds the curves of all jobs by `max_bytes`: beyond it, the steps of the jobs that were written
-// longest ago are combined, level by level, and then removed; those of open jobs never. Curves
-// without a job are removed seven days after the last write, because a restored store may lack
-// their job. Blocks on the disk.
+// Limits the curves of all jobs to `max_bytes`. Above it, combines the steps of the curves that
+// were written least recently, level by level, and then removes these curves, but never those of
+// open jobs. Removes curves without a job seven days after the last write, because a restored store
+// may lack their job. Blocks on the disk.
 void BoundCurves(const std::string& checkpoint_dir, int64_t max_bytes, absl::Time now,
                  const std::function<CurveOwner(const std::string& job_id)>& owner);
 

@@ -1,4 +1,4 @@
-// What the caller may do with a job.
+// The actions on a job that the caller may take.
 import { jobPath, post } from "./api.js";
 import { confirm } from "./dialogs.js";
 import { h } from "./dom.js";

@@ -1,4 +1,4 @@
-// What the alerts of docs/alerts.md would say now. They come from the daemon alone, so they need no Prometheus.
+// The alerts of docs/alerts.md that would fire now, from the daemon's own data, without Prometheus.
 import { get, page } from "./api.js";
 import { bytes, duration, percent, seconds, stateOf } from "./format.js";
 

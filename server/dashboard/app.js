@@ -1,4 +1,4 @@
-// The frame of the page: addresses, connection, who is signed in.
+// The frame of the page: addresses, connection, and the signed-in caller.
 import { askForToken } from "./dialogs.js";
 import * as api from "./api.js";
 import { h, replace } from "./dom.js";

@@ -29,7 +29,7 @@ export function axisText(axis, value) {
 }
 
 const DAY_SECONDS = 86400;
-// Distances of ticks of durations.
+// Distances between the ticks of a duration axis, in seconds.
 const DURATIONS = [0.001, 0.01, 0.1, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, ...[1, 2, 5, 10, 20, 50, 100].map((days) => days * DAY_SECONDS)];
 
 /**

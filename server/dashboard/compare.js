@@ -1,4 +1,4 @@
-// Several jobs beside each other: curves, last, best, lowest and highest values, and how their specifications differ.
+// Several jobs side by side: curves, last, best, lowest and highest values, and differences of their specifications.
 import { get, jobPath } from "./api.js";
 import { Chart } from "./chart.js";
 import { AXES, loadCurves, orNull, smooth, throughput, xsOf } from "./curves.js";

@@ -1,4 +1,4 @@
-// Dialogs: the token, and the confirmation of what cannot be taken back.
+// Dialogs: the request for a token, and the confirmation of actions that cannot be undone.
 import { h, replace } from "./dom.js";
 
 /** @param {string} name @param {...any} children @returns {HTMLDialogElement} */

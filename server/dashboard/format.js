@@ -118,7 +118,7 @@ export function fraction(job) {
   return total > 0 ? Math.min(1, Number(job.progress.step) / total) : stateOf(job) === "SUCCEEDED" ? 1 : 0;
 }
 
-// Three years, in seconds. A job that learns until it is stopped has more steps than it will make.
+// Three years, in seconds. A job that trains until it is stopped has a larger max_steps than it will reach.
 const LONGEST_LEFT = 1e8;
 
 /**

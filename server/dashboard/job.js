@@ -121,7 +121,7 @@ class JobScreen {
     const events = message.events ?? [];
     this.takeEvents(events);
     if (events.length) this.refresh();
-    // After a restart or a fallback, steps are made again.
+    // After a restart or a fallback, some steps run a second time.
     const again = events.some((/** @type {any} */ event) => event.state_changed || event.precision_changed);
     if (events.length || (message.progress ?? []).length) this.charts.extend(again).then(() => this.draw()).catch(() => {});
     this.draw();

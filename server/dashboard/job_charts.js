@@ -106,7 +106,7 @@ export class JobCharts {
     try {
       const end = this.all?.last[this.all.last.length - 1] ?? 0;
       const grain = Math.max(1, ...(this.all?.counts ?? [])), made = this.steps - end;
-      // Points of fewer steps than those before would look like another curve.
+      // A point of fewer steps than the points before it would look like another curve.
       if (grain > 1 && !this.again && (made < grain || Date.now() < this.readTime + COARSE_SECONDS * 1000)) return;
       const whole = !this.all || this.again || end === 0 || this.all.last.length >= 2 * POINTS;
       this.readTime = Date.now();

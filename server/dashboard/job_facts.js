@@ -1,4 +1,4 @@
-// What is known of a job beside its curves: precision, machine, times, specification, log.
+// The facts about a job other than its curves: precision, machine, times, specification, log.
 import { get, jobPath } from "./api.js";
 import { h, replace } from "./dom.js";
 import { bytes, clock, duration, grouped, isFinal, modeOf, seconds, short, stateOf, word } from "./format.js";

@@ -11,7 +11,7 @@ const GROUPS = /** @type {[string, string[]][]} */ ([
   ["All", [...ACTIVE_STATES, ...FINAL_STATES]], ["Active", ACTIVE_STATES],
   ["Succeeded", ["SUCCEEDED"]], ["Failed", ["FAILED"]], ["Cancelled", ["CANCELLED"]]]);
 const RANK = ["RUNNING", "CANCELLING", "PAUSING", "STARTING", "RECOVERING", "QUEUED", "PAUSED"];
-// Each of these kinds of active jobs is read up to MAX_LISTED, those that start first before the others.
+// Each of these groups of active jobs is read up to MAX_LISTED, in the order in which jobs start.
 const LISTED = [RANK.filter((state) => state !== "QUEUED" && state !== "PAUSED"), ["QUEUED"], ["PAUSED"]];
 // Kept while the tab is open, so that the way back leads to the same list.
 const choice = { group: "All", text: "" };
@@ -76,7 +76,7 @@ class JobList {
         ["State", "Job", "Owner", "Progress", "Loss", "Speed", "Time", "Precision"].map((name) =>
           h("th", { class: `c-${name.toLowerCase()}`, scope: "col" }, name)))),
       this.body);
-    // Times go on although no message comes.
+    // Times advance even if no message arrives.
     this.timer = setInterval(() => this.draw(), 1000);
     addEventListener("scroll", this.onScroll, { passive: true });
     addEventListener("resize", this.onScroll);
@@ -143,7 +143,7 @@ class JobList {
     for (const each of message.progress ?? []) {
       const job = this.jobs.get(each.job_id);
       if (job) Object.assign(job, { progress: each.progress, waiting_reason: each.waiting_reason, state: isFinal(stateOf(job)) ? job.state : each.state });
-      // A response on its way may be older than this.
+      // A response in flight may be older than this message.
       if (!job || this.refreshing) this.stale.add(each.job_id);
     }
     for (const event of message.events ?? []) {

@@ -1,4 +1,4 @@
-// Reading again, for screens without a stream.
+// Polling, for screens without a stream.
 import { ApiError } from "./api.js";
 
 /**

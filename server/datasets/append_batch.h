@@ -29,7 +29,7 @@ absl::StatusOr<AppendTarget> ReadTarget(const training::v1::AppendTrajectoriesRe
 absl::StatusOr<ReplayRows> ReadRows(const training::v1::AppendTrajectoriesRequest& request,
                                     const AppendTarget& target);
 
-// Returns the status with the batch in front of its message.
+// Returns the status with the batch's ID before its message.
 absl::Status InBatch(const std::string& batch_id, const absl::Status& status);
 
 }  // namespace genesis

@@ -57,7 +57,7 @@ int64_t CountTransitions(const std::string& folder) {
   const absl::StatusOr<uint64_t> size = file->Size();
   if (!header.ok() || !size.ok()) return 0;
   uint64_t next = header->first;
-  uint64_t complete = next;  // Without the parts of a batch that is being written.
+  uint64_t complete = next;  // Excludes a batch that is being written.
   for (uint64_t at = header->size; at + kRecordHeaderSize <= *size;) {
     char bytes[kRecordHeaderSize];
     if (!file->Read(at, sizeof(bytes), bytes).ok()) break;

@@ -127,7 +127,7 @@ void ReplayStore::CloseOldest() {
     if (it->second->users > 0) continue;
     if (oldest == buffers_.end() || it->second->last_use < oldest->second->last_use) oldest = it;
   }
-  // All may be in use (at most one per thread, during an append). Then none is closed.
+  // If all are in use (at most one per thread, during an append), none is closed.
   if (oldest != buffers_.end()) buffers_.erase(oldest);
 }
 

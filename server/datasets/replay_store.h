@@ -45,8 +45,8 @@ class ReplayStore {
   // Returns the columns of a buffer that exists. INVALID_ARGUMENT if there is none,
   // PERMISSION_DENIED unless the caller may append to it. Blocks on the disk.
   absl::StatusOr<ReplayLayout> LayoutOf(const AppendTarget& target) const;
-  // Returns the status of an append of the batch as it is, as far as it follows from the caller's
-  // rights and quota.
+  // Returns the error of the caller's rights or quota with which an append of the batch would fail
+  // now; OK if neither prevents it.
   absl::Status CheckRoom(const AppendTarget& target, const ReplayBatch& batch) const;
 
   // Blocks on the disk. The transitions are durable when OK is returned. A buffer that does not

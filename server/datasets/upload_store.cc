@@ -54,7 +54,7 @@ std::optional<int64_t> AnnouncedBytes(absl::string_view name) {
   return bytes;
 }
 
-// Returns the name of a file of the folder as a dataset.
+// Returns the dataset name of a file in the folder.
 std::string DatasetOf(const std::string& name) { return absl::StrCat(kFolder, "/", name); }
 
 std::string PathOf(const std::string& root, const std::string& name) {
@@ -402,7 +402,7 @@ absl::Status UploadStore::Publish(const FileHandle& folder, const File& file,
   const std::string part = PartNameOf(file);
   if (fsync(partial.fd()) != 0) return FileFault(PathOf(root_, name), errno);
   const absl::MutexLock lock(&names_);
-  // The record of the owners exists before the file, so that the file is never without.
+  // Record the owners before the file appears, so that it never exists without owners.
   absl::Status status = owners_->Copy(DatasetOf(part), DatasetOf(name));
   if (!status.ok()) return status;
   if (renameat(folder.fd(), part.c_str(), folder.fd(), name.c_str()) != 0) {

@@ -49,8 +49,8 @@ class UploadStore {
   // incomplete one counts with the size that was announced.
   UploadStore(DatasetOwners* owners, int64_t max_bytes);
 
-  // Both block on the disk. Start makes the caller an owner of the file, unless it is complete and
-  // has none.
+  // Both block on the disk. Start makes the caller an owner of the file, unless the file is
+  // complete and has no owner.
   absl::StatusOr<training::v1::Upload> Start(const Caller& caller, const File& file);
   absl::StatusOr<training::v1::Upload> Write(const Caller& caller, const File& file, int64_t offset,
                                              absl::string_view piece);
@@ -65,7 +65,7 @@ class UploadStore {
   absl::Status Post(std::function<void()> task);
 
  private:
-  // The SHA-256 of the first bytes of a file, and how many they are.
+  // The SHA-256 of the first bytes of a file, and the number of these bytes.
   struct Hash {
     Sha256Stream stream;
     int64_t bytes = 0;
@@ -87,7 +87,7 @@ class UploadStore {
   DatasetOwners* const owners_;
   const std::string root_;
   const int64_t max_bytes_;
-  // Held while a file gets its first or its last name, so that its owners are those of both calls.
+  // Held by Start and by the final rename, so that an owner added in between is not lost.
   mutable absl::Mutex names_;
   absl::Mutex mutex_;
   // Keyed by the name of the partial file.

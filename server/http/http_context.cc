@@ -19,7 +19,7 @@ bool HttpContext::MakeRoom() {
   if (sessions_.size() < static_cast<size_t>(limits.max_connections)) return true;
   if (idle_.empty()) return false;
   HttpSessionBase* const oldest = idle_.begin()->second;
-  Remove(oldest);  // It is destroyed when its pending operation has ended.
+  Remove(oldest);  // Destroyed when its pending operation ends.
   oldest->Close();
   return true;
 }

@@ -56,8 +56,8 @@ class HttpContext {
   // false if no slot is free.
   bool TakePlace();
   void GivePlace() { --places_taken_; }
-  // Owns the session until Release or CloseAll. After CloseAll it does nothing, because no event
-  // would release the session.
+  // Owns the session until Release or CloseAll. Does nothing after CloseAll, because no event would
+  // release the session.
   void Hold(std::shared_ptr<HttpSessionBase> session);
   void Release(const std::shared_ptr<HttpSessionBase>& session) { waiting_.erase(session); }
 

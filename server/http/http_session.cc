@@ -221,7 +221,7 @@ class HttpSession final : public HttpSessionBase,
     const bool has_body = head_parser_->chunked() || request_.content_length.value_or(0) > 0;
     const auto& is_probe = context_->handlers.is_probe;
     if (!has_body && is_probe && is_probe(request_)) {
-      context_->SetIdle(this);  // Moves it to the end of the order of closing.
+      context_->SetIdle(this);  // Makes it the last to be closed.
       return true;
     }
     context_->SetBusy(this);
@@ -324,8 +324,8 @@ class HttpSession final : public HttpSessionBase,
     Refuse(500, "The page could not be made; the daemon's log says why.");
   }
 
-  // Returns the callback for handlers. It posts to this thread and does nothing
-  // after the end of this request.
+  // Returns the callback for handlers. It posts the response to this thread and does nothing after
+  // the end of this request.
   Respond MakeRespond() {
     std::weak_ptr<HttpSession> weak = Shared();
     return [weak, turn = turn_, loop = context_->loop](HttpResponse callback) {

@@ -105,7 +105,7 @@ absl::StatusOr<training::v1::Checkpoint> CheckpointRequests::ForgetNow(const Cal
   const std::optional<training::v1::Checkpoint> found = table_.FindCheckpoint(id);
   if (!found) return NoSuchCheckpoint(id);
   const training::v1::Checkpoint& checkpoint = *found;
-  // Records of earlier versions have no owner; theirs is that of the job, if it is still known.
+  // Records of earlier versions have no owner. Use the owner of the job, if it is still known.
   const training::v1::Job* const writer = table_.Find(checkpoint.job_id());
   const std::string owner =
       checkpoint.owner().empty() && writer != nullptr ? writer->owner() : checkpoint.owner();
@@ -131,7 +131,7 @@ void CheckpointRequests::ForgetAfter(const std::string& job_id, int64_t step) {
     if (each.step() > step && each.name().empty()) table_.RemoveCheckpoint(each.id());
   }
   FindLatest(job_id);
-  // The checkpoint of the state to which the job went back answers the pending requests.
+  // A checkpoint at the step to which the job went back is enough for the pending requests.
   table_.Count([this, job_id, step] {
     const auto waiting = waiters_.find(job_id);
     if (waiting == waiters_.end()) return;

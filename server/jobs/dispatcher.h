@@ -51,7 +51,7 @@ class Dispatcher {
   // Events of a job's life that the queue tracks.
   void OnAccepted(const std::string& job_id);
   void OnRecovered(const training::v1::Job& job);  // Loaded from the store.
-  void OnAdopted(const std::string& job_id);       // Its worker outlived the daemon.
+  void OnAdopted(const std::string& job_id);       // The job's worker outlived the daemon.
   // Charges the slot time of a job that left its worker to its owner; false if no attempt ran.
   bool OnLeftWorker(training::v1::Job& job);
   void OnEnded(const std::string& job_id);
@@ -113,13 +113,13 @@ class Dispatcher {
   std::atomic<bool> draining_{false};
   OwnerQuotas quotas_;
   OwnerUsage usage_;
-  // Acceptance times (Clock::Steady) of unfinished jobs, by job ID.
+  // Acceptance times (Clock::Steady) of unfinished jobs, keyed by job ID.
   std::map<std::string, absl::Time> accepted_;
-  // Times at which jobs left their workers after an attempt, by job ID.
+  // Times at which jobs left their workers after an attempt, keyed by job ID.
   std::map<std::string, absl::Time> left_;
   std::map<std::string, absl::Time> retries_;         // Earliest start of the next attempt.
   std::map<std::string, absl::Time> attempt_starts_;  // Start of the attempt on a worker.
-  std::map<std::string, int64_t> peak_memory_;        // Bytes, by workload.
+  std::map<std::string, int64_t> peak_memory_;        // Bytes, keyed by workload.
 };
 
 }  // namespace genesis

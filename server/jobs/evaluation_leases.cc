@@ -15,7 +15,7 @@ namespace {
 
 using training::v1::LeaseEvaluationResponse;
 
-// Checkpoints that are read at once.
+// Maximum number of checkpoints that one query reads.
 constexpr int64_t kPage = 100;
 
 }  // namespace

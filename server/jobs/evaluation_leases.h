@@ -31,7 +31,7 @@ class EvaluationLeases {
   // metric; the store's status.
   absl::StatusOr<training::v1::LeaseEvaluationResponse> Lease(const training::v1::Job& job,
                                                               absl::Duration length);
-  // Returns the time until the first lease of the job expires. An expiry is not an event.
+  // Returns the time until the first lease of the job expires, because no event reports that.
   absl::Duration UntilExpiry(const std::string& job_id);
   // Returns a function that leases a checkpoint as soon as there is one, passes the lease to
   // `callback`, and returns true. Call it after events, until it has returned true. It passes a
@@ -48,7 +48,7 @@ class EvaluationLeases {
   struct Span {
     absl::Time begin, end;
   };
-  // The leases by job ID and step, because checkpoints of one step share their values.
+  // The leases, keyed by job ID and step, because checkpoints of one step share their values.
   std::map<std::pair<std::string, int64_t>, Span> leases_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -17,7 +17,7 @@ bool IsBetter(const EvaluationSpec& spec, double a, double b, double margin) {
   return spec.mode() == training::v1::METRIC_MODE_MAX ? a > b + margin : a < b - margin;
 }
 
-// Returns why the job is complete after `value`, which `state` includes; "" if it goes on.
+// Returns why `value`, the newest in `state`, completes the job; "" if the job continues.
 std::string EndReason(const EvaluationSpec& spec, const FollowedMetric& state, double value) {
   if (spec.has_target() && !IsBetter(spec, spec.target(), value, 0)) {
     return absl::StrCat("the reported ", spec.metric(), " reached ", FormatNumber(value),

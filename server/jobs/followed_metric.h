@@ -9,14 +9,14 @@
 
 namespace genesis {
 
-// Returns the state of evaluation.metric after the reported `values`, by step. `before` is the
-// state before the newest report: it counts if its best step is not among the values, of which only
-// the newest are kept. `ended` jobs get no FollowedMetric.early_end.
+// Returns the state of evaluation.metric after the reported `values`, keyed by step. `before` is
+// the previous state. Its best step counts even if it is no longer among the values, because only
+// the newest are kept. If the job has `ended`, no new FollowedMetric.early_end is set.
 training::v1::FollowedMetric FollowMetric(const training::v1::EvaluationSpec& spec,
                                           const std::map<int64_t, double>& values,
                                           const training::v1::FollowedMetric* before, bool ended);
 
-// Returns what the job's worker has to know about evaluation.metric. `checkpoints` are the job's.
+// Returns the early end and, of `checkpoints`, which are the job's, the values for its worker.
 training::v1::MetricValues MetricValuesOf(const training::v1::Job& job,
                                           const std::vector<training::v1::Checkpoint>& checkpoints);
 

@@ -16,8 +16,8 @@ namespace genesis {
 // The objects that attempts, reports, requests and submissions share: the record of the jobs and
 // the parts of JobManager that change it. `table`, `writer` and `clock` are the ledger's.
 //
-// Owner: JobManager, of this struct and of all that it names except `workers` and `metrics`, which
-// are the daemon's. All outlive the classes that keep a reference to the struct.
+// Owner: JobManager owns this struct and the objects in it, except `workers` and `metrics`, which
+// the daemon owns. All outlive the classes that keep a reference to the struct.
 struct JobContext {
   const JobManagerOptions& options;
   JobLedger& ledger;

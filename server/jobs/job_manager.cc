@@ -71,8 +71,8 @@ void JobManager::Drain() {
                            const JobTable& table = ledger_.table();
                            for (const std::string& id : table.Ids()) {
                              const Job& job = *table.Find(id);
-                             // The stop is sent after a pending assignment of the job to a worker,
-                             // even if both are in the same commit.
+                             // If a commit also contains the job's assignment to a worker, the stop
+                             // is sent after the assignment.
                              if (!IsOnWorker(job.state())) continue;
                              stops_.Ask(job, /*checkpoint=*/true, "the daemon drains");
                            }
@@ -84,7 +84,7 @@ void JobManager::SetFailureWatch(FailureWatchAction action) {
   ledger_.writer().Post({[this, action] { precision_.SetFailureWatch(action); }, [](auto&) {}});
 }
 
-// Jobs that may start now are started.
+// New quotas may allow queued jobs to start.
 void JobManager::SetQuotas(const QuotaSettings& quotas) {
   dispatcher_.quotas().Set(quotas);
   ledger_.writer().Post({[this] { dispatcher_.StartQueued(); }, nullptr});

@@ -63,8 +63,8 @@ class JobManager {
   void SetFailureWatch(FailureWatchAction action);
   // Sets the limits of each owner.
   void SetQuotas(const QuotaSettings& quotas);
-  // Writes records that are not of jobs with the next commit. `done` gets the store's status, on
-  // the writer thread.
+  // Runs `write`, for records other than jobs, in the next commit. `done` gets the store's status,
+  // on the writer thread.
   void Write(std::function<absl::Status(Database&)> write,
              std::function<void(const absl::Status&)> done);
   // Runs `alive` on the writer thread, as a liveness check.

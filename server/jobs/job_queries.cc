@@ -28,7 +28,7 @@ absl::StatusOr<absl::Duration> WindowLength(const training::v1::StatsRequest& re
                     absl::StrCat("1 to ", kMax, ", or 0 for ", kDefault)}});
 }
 
-// Sets the precision and scale of the running jobs; `otherwise` applies if no job has made a step.
+// Sets whether running jobs use reduced precision (`otherwise` if none has a step), and the scale.
 void PutWhatRuns(const JobView& view, bool otherwise, training::v1::StatsResponse& stats) {
   bool any = false;
   bool reduced = false;

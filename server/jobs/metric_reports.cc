@@ -139,7 +139,7 @@ void SetReported(const History& history, Checkpoint& checkpoint) {
   }
 }
 
-// Sets what the job shows. `before` is FollowMetric's.
+// Sets the reported metrics and the followed metric of the job. `before`: see FollowMetric.
 void Show(const History& history, const FollowedMetric* before, Job& job) {
   for (const auto& [name, series] : history) {
     ReportedMetric* shown = FindMetric(job, name);

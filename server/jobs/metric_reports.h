@@ -19,13 +19,13 @@ class MetricReports {
  public:
   explicit MetricReports(const JobContext& context) : context_(context) {}
 
-  // Records a report. Returns the job after it, or the error.
+  // Records a report. Returns the updated job, or the error.
   absl::StatusOr<training::v1::Job> Record(const training::v1::Job& job, const Caller& caller,
                                            const training::v1::ReportMetricsRequest& request);
-  // Sets in a new checkpoint of the job what was reported about its step.
+  // Copies the values reported for the step of a new checkpoint into the checkpoint's record.
   void Fill(const training::v1::Job& job, training::v1::Checkpoint& checkpoint) const;
-  // Forgets what was reported about steps after `step`, to which the job went back. Call after the
-  // event of that change was added.
+  // Removes the values of steps after `step`, to which the job went back. Call after the event of
+  // that change was added.
   void ForgetAfter(training::v1::Job& job, int64_t step) const;
   // Sends the values of evaluation.metric to the job's worker, if the job follows one.
   void Send(const training::v1::Job& job) const;

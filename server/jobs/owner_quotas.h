@@ -12,7 +12,7 @@
 
 namespace genesis {
 
-// The limits of each owner. A limit of 0 is none.
+// The limits of each owner. A limit of 0 means no limit.
 //
 // Owner: JobManager. Threads: any; the writer's for CheckQueued. Failure:
 // RESOURCE_EXHAUSTED naming the setting.

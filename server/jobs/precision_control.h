@@ -18,8 +18,8 @@
 
 namespace genesis {
 
-// The gate of reduced precision: that of the settings, the operator's policy and the failure watch
-// combined. Any of the three can close it; the reason names all that do.
+// The gate of reduced precision, which combines the settings, the operator's policy and the failure
+// watch. Any of the three can close it; the reason names all that do.
 //
 // Owner: JobManager. Threads: any for gate(), policy(), SetPolicy(); the writer's for the rest.
 class PrecisionControl {

@@ -15,7 +15,7 @@ struct Submission {
   Caller caller;
   // Files and folders that the specification names and that do not exist for the caller.
   std::vector<FieldError> missing;
-  absl::Status room;  // Whether the owner may store checkpoints.
+  absl::Status room;  // RESOURCE_EXHAUSTED if the owner may store no checkpoints.
 };
 
 }  // namespace genesis

@@ -209,7 +209,7 @@ void Submissions::Cancel(const std::string& name, Tracked& tracked) {
                                 const auto found = tracked_.find(name);
                                 if (found == tracked_.end()) return;
                                 found->second.calling = false;
-                                // Retried until a poll reports that it is gone.
+                                // Cancel again until a poll reports that the request is gone.
                                 found->second.next_call = context_.clock.Running() + kCancelPause;
                                 next_polls_[found->second.kind] = absl::InfinitePast();
                                 if (status.ok()) return;
@@ -352,7 +352,7 @@ void Submissions::EndFor(const Job& job, const Tracked& tracked, const LaunchSta
   }
   if (job.state() != training::v1::JOB_STATE_QUEUED || tracked.ended) return;
   const bool began = job.submission().claim() != 0;
-  // The end of an attempt has been counted already, unless it ended with a checkpoint.
+  // Count: a cancelled attempt not counted yet; without an attempt, any end except preemption.
   const bool counts =
       began ? status.end == LaunchEnd::kCancelled && job.restarts() == tracked.restarts
             : status.end != LaunchEnd::kPreempted;

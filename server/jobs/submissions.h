@@ -49,8 +49,8 @@ class Submissions {
     int failures = 0;    // Failed calls in a row.
     bool ended = false;  // This daemon asked the cluster to end it.
     absl::Time end_at = absl::InfiniteFuture();
-    // Job.restarts when the attempt was last on workers. Equal later: the end of these workers has
-    // not been counted yet.
+    // Job.restarts when the attempt was last on workers. If Job.restarts is still the same, the end
+    // of these workers has not been counted yet.
     int restarts = 0;
   };
 
@@ -64,7 +64,7 @@ class Submissions {
   void CancelStranger(Kind kind, const LaunchStatus& status);
   void Poll(Kind kind);
   void OnPolled(Kind kind, const absl::StatusOr<std::vector<LaunchStatus>>& all);
-  // Handles a request that is not listed: it has ended. If it is wanted, waits for kListing first.
+  // Handles a request that is not listed, as ended. If it is wanted, waits for kListing first.
   void OnUnlisted(const std::string& name, const Tracked& tracked);
   void OnStatus(const std::string& name, Tracked& tracked, const LaunchStatus& status);
   // Keeps a request whose workers the cluster stopped and will restart.

@@ -284,8 +284,8 @@ void WorkerReports::OnPrecisionChanged(const Job& job,
                                        const training::v1::PrecisionChange& change) {
   Job* changed = context_.table.Edit(job.id());
   AddBounded(change, *changed->mutable_precision_changes());
-  // The job has left the weights of later steps: their evaluation, and their checkpoints, from
-  // which a restart must not continue. The worker removes the files.
+  // The job went back from later steps. Drop their evaluation, and their checkpoints, from which a
+  // restart must not continue. The worker removes the files.
   if (changed->evaluation().step() > change.resumed_step()) changed->clear_evaluation();
   if (change.resumed_step() < change.step()) {
     context_.checkpoints.ForgetAfter(job.id(), change.resumed_step());

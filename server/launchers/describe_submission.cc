@@ -56,7 +56,7 @@ std::string DescribeWait(const Job& job, int warm) {
   if (submission.state() == training::v1::SUBMISSION_STATE_PENDING) {
     return absl::StrCat(name, reason.empty() ? " waits" : " is ", reason);
   }
-  // Show other reasons, such as SUSPENDED and COMPLETING.
+  // Show reasons that are not the usual ones, such as SUSPENDED and COMPLETING.
   const bool as_usual = reason.empty() || reason == "RUNNING";
   return absl::StrCat(name, " runs", as_usual ? "" : absl::StrCat(" (", reason, ")"), "; ", warm,
                       " of ", std::max(job.spec().distributed().ranks(), 1),

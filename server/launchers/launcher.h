@@ -30,8 +30,8 @@ enum class LaunchEnd {
 struct LaunchStatus {
   std::string name = {};        // LaunchRequest.name
   std::string cluster_id = {};  // E.g. "17".
-  bool running = false;         // Its workers have been placed on hosts.
-  bool suspended = false;       // It has no workers until a user resumes it.
+  bool running = false;         // The workers are placed on hosts.
+  bool suspended = false;       // Has no workers until a user resumes it.
   LaunchEnd end = LaunchEnd::kNone;
   // The cluster's own message: valid UTF-8, one line, at most kMaxLineBytes.
   std::string reason = {};

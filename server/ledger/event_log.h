@@ -41,7 +41,7 @@ class EventLog {
   std::optional<std::vector<Entry>> After(int64_t sequence, size_t limit) const;
 
  private:
-  // Newest sequence number. A reader that has it asks without the lock, which the writer needs.
+  // Newest sequence number. Atomic, so that a reader that is up to date does not need the lock.
   std::atomic<int64_t> newest_ = 0;
   mutable absl::Mutex mutex_;
   std::deque<Entry> entries_ ABSL_GUARDED_BY(mutex_);

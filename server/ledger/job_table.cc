@@ -166,7 +166,7 @@ void JobTable::Remove(const std::string& id, bool with_checkpoints) {
   QueueDeletion({id, removed.state(), removed.owner(), removed.labels()}, /*by_retention=*/false);
 }
 
-// Sets what every event has.
+// Sets the fields that all kinds of events have.
 JobEvent JobTable::Complete(const std::string& job_id, JobEvent event) const {
   if (!event.has_time()) *event.mutable_time() = ToTimestamp(clock_.Now());
   event.set_job_id(job_id);

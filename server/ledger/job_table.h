@@ -87,7 +87,7 @@ class JobTable {
   std::optional<std::string> Metadata(const std::string& key) const;
   void PutMetadata(const std::string& key, std::string value);
 
-  // Runs `write` in the next commit, for records that are not of jobs. An error refuses the commit.
+  // Runs `write` in the next commit, for records other than jobs. An error refuses the commit.
   void AddWrite(std::function<absl::Status(Database&)> write);
 
   // Runs `counting` after the commit and before the changes are published. JobView::List may read
@@ -154,7 +154,7 @@ class JobTable {
   RetentionSettings retention_;
   std::function<void(training::v1::JobState)> on_forgotten_ = [](training::v1::JobState) {};
 
-  // Both are also filled by Find, from the store.
+  // `jobs_` and `ended_` are also filled by Find, from the store.
   mutable std::map<std::string, Record> jobs_;
   mutable std::deque<std::string> ended_;  // Finished jobs in jobs_, oldest first.
   int64_t next_ordinal_ = 1;

@@ -24,25 +24,25 @@ class PendingEvents {
   void Add(training::v1::JobEvent event, const Labels& labels);
   // Adds a line, which must be written within a second, or sooner if there are many.
   void AddLine(training::v1::JobEvent line, absl::Time now);
-  // Drops those of a job that was removed.
+  // Drops the events and lines of a job that was removed.
   void Drop(const std::string& job_id);
 
-  // Appends those that match, oldest first.
+  // Appends the matching events and lines, oldest first.
   void AppendMatching(const EventQuery& query, std::vector<training::v1::JobEvent>& events) const;
 
-  // Writes all within a transaction, sets their sequence numbers, and prunes older ones.
+  // Writes all events and lines, sets the events' sequence numbers, and prunes older entries.
   absl::Status Write(JobStore& store);
-  // Called after the transaction: returns those that were written, oldest first.
+  // Called after the transaction: returns the written events and lines, oldest first.
   std::vector<EventLog::Entry> Take();
   // Called after a commit that wrote nothing.
   void Settle() { settled_ = all_.size(); }
-  // Drops those added since the last commit.
+  // Drops the events and lines added since the last commit.
   void Undo();
 
   bool empty() const { return all_.empty(); }
   // Returns true if there are so many lines that they must be written now.
   bool full() const;
-  // Returns when they must be written.
+  // Returns when the lines must be written.
   absl::Time due() const { return due_; }
 
  private:

@@ -56,7 +56,7 @@ class TotalsHistory {
 // Owner: JobManager. Threads: any. Failure: none.
 class TrainingStats {
  public:
-  // `names_jobs`: whether /metrics has series of single jobs, which any scraper can read.
+  // `names_jobs`: whether /metrics, which any scraper can read, has series of single jobs.
   explicit TrainingStats(Metrics* metrics, bool names_jobs = true)
       : metrics_(metrics), names_jobs_(names_jobs) {}
 
@@ -93,7 +93,7 @@ class TrainingStats {
   std::vector<training::v1::HistoryPoint> HistoryOf(const std::string& job_id) const;
   // Returns the bytes held by the CUDA allocator of the job's rank 0; nullopt if not reported.
   std::optional<int64_t> DeviceMemoryOf(const std::string& job_id) const;
-  // Returns the sum of these bytes over all running jobs, by "fp32", "fp16", "bf16".
+  // Returns these bytes, summed over all running jobs, keyed by "fp32", "fp16" and "bf16".
   std::map<std::string, int64_t> DeviceMemory() const;
 
  private:

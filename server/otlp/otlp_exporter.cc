@@ -112,7 +112,7 @@ void OtlpExporter::CollectSpans() {
 
 void OtlpExporter::AddSpansOf(const JobEvent& event) {
   const absl::StatusOr<std::shared_ptr<const JobSnapshot>> job = view_->Snapshot(event.job_id());
-  if (!job.ok() || *job == nullptr) return;  // It was deleted.
+  if (!job.ok() || *job == nullptr) return;  // The job was deleted.
   if (event.has_state_changed()) return AddSpansOfChange((*job)->job, event);
   for (Json& span : SpansOfCheckpoint((*job)->job, event)) spans_.push_back(std::move(span));
 }
@@ -125,7 +125,7 @@ void OtlpExporter::AddSpansOfChange(const training::v1::Job& job, const JobEvent
                                                         kEventsOfTurn, /*skip_dropped=*/true);
     if (!page.ok()) return TellStatus(page.status());
     for (JobEvent& each : page->events) {
-      // A deletion is that of an earlier job of this ID.
+      // Deletion events belong to earlier jobs with this ID.
       if (each.has_deleted()) events.clear();
       if (!each.has_deleted() && each.sequence() <= change.sequence()) {
         events.push_back(std::move(each));

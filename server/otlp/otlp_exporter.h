@@ -17,22 +17,22 @@
 
 namespace genesis {
 
-// The exporter of spans and metrics to an OpenTelemetry collector, by OTLP/HTTP with JSON.
+// The exporter of spans and metrics to an OpenTelemetry collector, over OTLP/HTTP with JSON.
 //
-// Spans are made from the durable events, about once a second. While the collector does not answer,
-// up to 2048 spans wait, and later ones are dropped and counted. Metrics are sent once a minute and
-// not again. Neither delays a job, because only this thread waits for the collector.
+// Spans are created from the durable events, about once a second. While the collector does not
+// respond, up to 2048 spans wait; later ones are dropped and counted. Metrics are sent once a
+// minute, without retries. Neither delays a job, because only this thread waits for the collector.
 //
 // Owner: the daemon. Threads: one of its own. Failure: logged once when it starts and once when it
 // is over.
 class OtlpExporter {
  public:
-  // `endpoint` is otlp.endpoint. Spans are made from the events after `cursor`.
+  // `endpoint` is otlp.endpoint. Spans are created from the events after `cursor`.
   OtlpExporter(const std::string& endpoint, const JobView* view, int64_t cursor, Metrics* metrics);
   ~OtlpExporter() { Stop(); }
 
   void Start();
-  // Sends what waits, for about a second, then ends the thread. Idempotent.
+  // Sends the waiting spans, for about a second, then ends the thread. Idempotent.
   void Stop();
 
  private:
@@ -44,7 +44,7 @@ class OtlpExporter {
   void AddSpansOfChange(const training::v1::Job& job, const training::v1::JobEvent& change);
   void SendSpans();
   void SendMetrics();
-  // Returns OK if the collector took the body, UNAVAILABLE if it may be sent again.
+  // Returns OK if the collector accepted the body, UNAVAILABLE if it may be sent again.
   absl::Status Post(const std::string& path, std::string body);
   void TellStatus(const absl::Status& status);
 

@@ -13,7 +13,7 @@ namespace {
 // AGGREGATION_TEMPORALITY_CUMULATIVE.
 constexpr int kCumulative = 2;
 
-// The times of an export, as OTLP has them.
+// The start and the end of an export's interval, as decimal nanoseconds.
 struct Interval {
   std::string start;
   std::string now;
@@ -30,8 +30,8 @@ Json Point(const prometheus::ClientMetric& metric, const Interval& interval, boo
   return point;
 }
 
-// Prometheus' buckets contain those below them; OTLP's do not. The last bound, infinity, is
-// implied.
+// Prometheus buckets are cumulative; OTLP's are not. OTLP leaves out the last bound, which is
+// infinity.
 void FillHistogram(const prometheus::ClientMetric::Histogram& histogram, Json& point) {
   Json counts = Json::array();
   Json bounds = Json::array();

@@ -15,14 +15,14 @@ namespace {
 using training::v1::Checkpoint;
 using training::v1::Job;
 
-// Least time between two versions that a predictor loads. Seconds.
+// Minimum time between two versions that a predictor loads, in seconds.
 constexpr double kVersionInterval = 0.2;
-// How long a predictor stays unused before another may take its place.
+// Time for which a predictor must be unused before another one may replace it.
 constexpr absl::Duration kMinStay = absl::Seconds(5);
-// How long a predictor that failed is not started again.
+// Time after a failure for which the predictor is not started again.
 constexpr absl::Duration kRetryInterval = absl::Seconds(5);
 
-// Returns whether another predictor may take the place of one that has ended.
+// Returns true if a predictor that ended like this may be started again.
 bool MayStart(const Predictor::End& end) {
   return end.status.ok() || end.has_served || absl::Now() - end.time >= kRetryInterval;
 }
@@ -61,7 +61,7 @@ void PredictionHub::Predict(const Job& job, const Checkpoint* checkpoint, Predic
     return call.callback(absl::FailedPreconditionError(
         "predictions are off, because workers.predictors is 0; accepted: 1 or more"));
   }
-  // A job that was deleted may have the ID of a later one.
+  // A later job may reuse the ID of a deleted one, so the key includes the creation time.
   const std::string key =
       absl::StrCat(job.id(), " ", job.create_time().seconds(), ".", job.create_time().nanos(), " ",
                    checkpoint == nullptr ? "" : checkpoint->id());
@@ -97,7 +97,7 @@ absl::StatusOr<std::shared_ptr<Predictor>> PredictionHub::FindOrStart(const std:
   started.predictor = std::make_shared<Predictor>(OptionsFor(job, checkpoint));
   if (checkpoint == nullptr) {
     started.watched = job.id();
-    // On one thread, so that it comes before the end of the same watch.
+    // Posted to one thread, so that this Add runs before the Remove that Release posts.
     post_([weights = weights_, id = job.id(), predictor = started.predictor] {
       weights->Add(id, WeightsKind(), kVersionInterval, predictor);
       weights->Request(id);

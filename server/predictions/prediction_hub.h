@@ -17,17 +17,17 @@
 
 namespace genesis {
 
-// The predictors of the jobs and checkpoints that callers ask. The first call starts one. If there
-// would be too many, the one unused for longest ends, unless it was used in the last seconds:
-// callers of more jobs than there may be predictors would else only start and end them.
+// The predictors of jobs and checkpoints. The first call for one starts it. If there would be too
+// many, the one that has been unused for longest ends, unless it was used in the last seconds:
+// otherwise calls for more jobs than max_processes would only start and end predictors.
 //
 // Owner: the daemon. Threads: any may call Predict; one calls Tend and Stop.
 class PredictionHub {
  public:
   struct Options {
     std::string program;         // genesis-worker.
-    std::string log_dir;         // Takes the output of each process.
-    std::string datasets_root;   // Against which the paths of jobs are resolved.
+    std::string log_dir;         // Folder for the output of each process.
+    std::string datasets_root;   // Root of the paths of jobs.
     std::string checkpoint_dir;  // May contain weights that jobs start from.
     int max_processes = 0;       // 0 turns predictions off.
   };
@@ -40,7 +40,7 @@ class PredictionHub {
 
   // Passes a call to the predictor of the job, or of the checkpoint if it is not null. The callback
   // gets FAILED_PRECONDITION if predictions are off, RESOURCE_EXHAUSTED if too many processes are
-  // in use, and what Predictor says.
+  // in use, and otherwise the result of the Predictor.
   void Predict(const training::v1::Job& job, const training::v1::Checkpoint* checkpoint,
                PredictCall call);
   // Forgets predictors that have ended. Called a few times a second.
@@ -64,7 +64,7 @@ class PredictionHub {
   Predictor::Options OptionsFor(const training::v1::Job& job,
                                 const training::v1::Checkpoint* checkpoint) const;
   absl::Status MakeRoom(std::vector<Started>& ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Stops the versions for predictors that have ended, and joins their threads. Without the lock.
+  // Posts the removal of ended predictors from `weights_` and drops them. Call without the lock.
   void Release(std::vector<Started> ended);
 
   const Options options_;

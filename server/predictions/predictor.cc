@@ -22,16 +22,16 @@ using training::v1::PredictorRequest;
 using training::v1::PredictorResponse;
 using training::v1::PredictResponse;
 
-// Longest time for loading weights, or computing the calls of one request.
+// Maximum time to load weights, or to compute the calls of one request.
 constexpr absl::Duration kMaxSilence = absl::Minutes(1);
-// Longest wait for the first version of a job that trains.
+// Maximum wait for the first version of a job that is training.
 constexpr absl::Duration kMaxFirstWait = absl::Seconds(10);
-// Between two looks at whether the job still has a worker.
+// Interval between checks whether the job still has a worker.
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 // Limits of one request.
 constexpr size_t kMaxCalls = 256;
 constexpr size_t kMaxCallBytes = size_t{8} << 20;
-// Above the workers, because callers wait for a prediction.
+// Higher priority than that of workers, because callers wait for a prediction.
 constexpr int kNice = 5;
 
 absl::Status ToStatus(const PredictorResponse& response) {
@@ -52,7 +52,7 @@ Predictor::~Predictor() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
-    // Its end breaks the connection for which the thread may wait.
+    // The death of the process breaks the connection on which the thread may be waiting.
     if (running_ != nullptr) running_->Signal(SIGKILL);
   }
   thread_.join();
@@ -104,7 +104,7 @@ void Predictor::Run() {
       absl::MutexLock lock(&mutex_);
       running_ = nullptr;
     }
-    process_->Signal(SIGKILL);  // It holds nothing that could be lost.
+    process_->Signal(SIGKILL);  // The process has no state to lose.
     process_->Reap();
   }
   std::deque<PredictCall> left;

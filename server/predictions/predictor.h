@@ -31,7 +31,7 @@ struct PredictCall {
 };
 
 // A process that predicts with the weights of one job, and the calls that wait for it. Calls that
-// arrive while it computes are sent together next, so that a call waits for none that comes later.
+// arrive during a computation form the next request, so that a call never waits for a later one.
 // Newer weights are loaded between two requests. The process ends after kMaxIdle without a call.
 //
 // Owner: PredictionHub. Threads: any may call; one of its own talks to the process. Failure: if
@@ -41,12 +41,12 @@ class Predictor final : public WeightsWatcher {
  public:
   struct Options {
     std::string program;   // genesis-worker.
-    std::string log_path;  // Takes the output of the process.
+    std::string log_path;  // Receives the output of the process.
     std::string job_id;    // For messages.
-    // Specification and latest checkpoint of the job, as far as it has one.
+    // Specification of the job, and its latest checkpoint if it has one.
     training::v1::LoadWeights first;
-    // Returns whether the job has a worker, whose first version is then waited for. Null for a
-    // checkpoint.
+    // Returns true if the job has a worker, for whose first version the predictor then waits. Null
+    // for a checkpoint.
     std::function<bool()> has_worker;
   };
 
@@ -60,18 +60,18 @@ class Predictor final : public WeightsWatcher {
   Predictor(const Predictor&) = delete;
   Predictor& operator=(const Predictor&) = delete;
 
-  // Takes a call unless the process has ended. A call too many gets RESOURCE_EXHAUSTED at once.
+  // Takes a call. Returns false if the process has ended; a call over the limit fails at once.
   bool Add(PredictCall& call);
   void OnWeights(std::shared_ptr<const HeldWeights> weights) override;
 
   // The end of the process; nullopt before it.
   struct End {
-    absl::Status status;  // OK if it was idle.
+    absl::Status status;  // OK if the process was idle.
     absl::Time time;
-    bool has_served = false;  // It had loaded weights.
+    bool has_served = false;  // The process had loaded weights.
   };
   std::optional<End> end() const;
-  // Returns when it had its last call; InfiniteFuture while one waits, InfinitePast after its end.
+  // Returns the time of the last call; InfiniteFuture while one waits, InfinitePast after the end.
   absl::Time last_use() const;
 
  private:
@@ -87,7 +87,7 @@ class Predictor final : public WeightsWatcher {
   absl::Status LoadFirst();
   // Returns the first version; null if there is none, because the job lost its worker or is slow.
   std::shared_ptr<const HeldWeights> AwaitFirst();
-  // Waits for work. Empty work means that the process shall end.
+  // Waits for work. Empty work means that the process must end.
   Work Next();
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return stopping_ || newest_ != nullptr || !waiting_.empty();
@@ -95,9 +95,9 @@ class Predictor final : public WeightsWatcher {
   bool HasFirst() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return stopping_ || newest_ != nullptr;
   }
-  // Returns the process's own error; a broken connection sets `broken`.
+  // Returns the error that the process reports, or that of a broken connection, also in `broken`.
   absl::Status Load(const training::v1::LoadWeights& load, int descriptor, absl::Status& broken);
-  // Moves the requests out of the calls. Returns an error of the connection.
+  // Sends the requests of `calls` and runs their callbacks. Returns an error of the connection.
   absl::Status Compute(std::vector<PredictCall>& calls);
   absl::Status Send(const training::v1::PredictorRequest& request, int descriptor = -1);
   absl::StatusOr<training::v1::PredictorResponse> Receive();
@@ -105,9 +105,9 @@ class Predictor final : public WeightsWatcher {
   absl::Status Gone() const;
 
   const Options options_;
-  std::optional<WorkerProcess> process_;  // The thread's.
-  std::optional<MemorySocket> socket_;    // The thread's.
-  bool has_served_ = false;               // The thread's.
+  std::optional<WorkerProcess> process_;  // Used by the thread only.
+  std::optional<MemorySocket> socket_;    // Used by the thread only.
+  bool has_served_ = false;               // Used by the thread only.
   mutable absl::Mutex mutex_;
   std::deque<PredictCall> waiting_ ABSL_GUARDED_BY(mutex_);
   size_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -64,7 +64,7 @@ absl::Status ReadRequest(const MethodRow& method, const std::map<std::string, st
   return ReadPathFields(fields, message);
 }
 
-// The methods with a streamed response, by request type.
+// The methods with a streamed response, keyed by request type.
 using Serve = void (*)(const ApiStreamCall&, const ApiParts&);
 const std::map<const Descriptor*, Serve>& ServedStreams() {
   static const auto& streams = *new std::map<const Descriptor*, Serve>{
@@ -79,7 +79,7 @@ const std::map<const Descriptor*, Serve>& ServedStreams() {
   return streams;
 }
 
-// The methods with a streamed request, by request type.
+// The methods with a streamed request, keyed by request type.
 using Take = HttpUploadStart (*)(const ApiStreamCall&, const ApiParts&);
 const std::map<const Descriptor*, Take>& TakenStreams() {
   static const auto& streams = *new std::map<const Descriptor*, Take>{

@@ -130,7 +130,7 @@ class AppendUpload final : public HttpUpload, public std::enable_shared_from_thi
   void OnCancel() override { end_.Cancel(fields_.at("dataset")); }
 
  private:
-  // Appends each complete line, or at the end of the body the rest of it. JSON is like one line.
+  // Appends each complete line and, at the end of the body, the rest. A JSON body is one line.
   absl::Status AppendLines(bool at_end) {
     size_t begin = 0;
     for (size_t end; begin < rest_.size(); begin = end + 1) {

@@ -19,9 +19,9 @@
 namespace genesis {
 namespace {
 
-// Reads the messages of a watch. `Feed`: WatchFeed, FleetFeed or WeightsFeed. The messages of the
-// feed as lines of JSON, one for each Next. An error after the first message is sent as the last
-// line, because the status line has already been sent.
+// The messages of a watch as the body of a response, one for each Next, as lines of JSON or as
+// text/event-stream. `Feed`: WatchFeed, FleetFeed or WeightsFeed. An error after the first message
+// is sent as the last message, because the status line has already been sent.
 //
 // Threads: Write and Finish are called with the feed's lock held, so that lock is taken first.
 template <typename Feed>

@@ -35,10 +35,10 @@ constexpr char kOctets[] = "application/octet-stream";
 struct Tag {
   const char* name;
   const char* description;
-  std::vector<const char*> paths;  // Beginnings of the paths of its operations.
+  std::vector<const char*> paths;  // Path prefixes of its operations.
 };
 
-// The first tag whose path fits is that of an operation.
+// An operation belongs to the first tag with a matching path.
 const std::vector<Tag>& Tags() {
   static const auto& tags = *new std::vector<Tag>{
       {"events",

@@ -122,7 +122,7 @@ Json OpenApiSchemas::MessageSchema(const Descriptor& type) const {
   const std::string type_name = NameOf(type);
   if (of_requests_.contains(type_name)) schema["additionalProperties"] = false;
   const auto in_path = in_path_.find(type_name);
-  // Uses a copy, because everything that the type refers to is collected already.
+  // FieldSchema collects types, so call it on a copy. All types are already collected here.
   OpenApiSchemas known = *this;
   Json& properties = schema["properties"] = Json::object();
   for (int i = 0; i < type.field_count(); ++i) {

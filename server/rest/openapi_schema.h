@@ -23,7 +23,7 @@ class OpenApiSchemas {
   // the path are not in the body.
   Json Request(const google::protobuf::Descriptor& type, const std::set<std::string>& in_path);
   Json FieldSchema(const google::protobuf::FieldDescriptor& field);
-  // Adds all referenced types, with the types they refer to, by name.
+  // Adds all referenced types, and the types that these refer to, keyed by name.
   void AddAll(Json& schemas) const;
 
  private:

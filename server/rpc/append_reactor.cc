@@ -42,7 +42,7 @@ class AppendReactor final : public grpc::ServerReadReactor<AppendTrajectoriesReq
   void OnDone() override { delete this; }
 
  private:
-  // kMessage and kEnd: the result of a read, which waits for the append before it.
+  // kMessage and kEnd: the read is complete; the append of the message before may still run.
   enum class State { kReading, kAppending, kMessage, kEnd };
 
   // Posts each message separately, so that streams take turns. After End, or in the state kReading,

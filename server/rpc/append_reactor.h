@@ -9,8 +9,8 @@
 
 namespace genesis {
 
-// Starts the reactor of one AppendTrajectories call. It reads a message while it appends the one
-// before on a thread of the store, and never more, so that the disk throttles the client. Finishes
+// Starts the reactor of one AppendTrajectories call. It reads one message, never more, while a
+// thread of the store appends the previous one, so that the disk throttles the client. Finishes
 // after the client's last message, at the first error, on cancel, or at server shutdown, but never
 // during an append. Then the call is counted and the reactor deletes itself.
 grpc::ServerReadReactor<training::v1::AppendTrajectoriesRequest>* StartAppend(

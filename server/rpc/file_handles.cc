@@ -19,7 +19,7 @@ int Limit() {
   return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? ToCount(limit.rlim_cur) : 1024;
 }
 
-// Returns the number of open descriptors; -1 if none is left to count them with.
+// Returns the number of open descriptors; -1 if no descriptor is free to count them.
 int CountOpen() {
   DIR* folder = opendir("/proc/self/fd");
   if (folder == nullptr) return -1;

@@ -9,10 +9,10 @@
 
 namespace genesis {
 
-// The daemon's end of the socket over which weights pass as descriptors of memory, in the data
-// folder and only for the daemon's user. A message with a descriptor is a version from a worker;
-// the response is why it is refused, or empty. A message without one is the key of a version; the
-// response has its descriptor, or none if it is gone.
+// The daemon's end of the socket over which weights pass as memory descriptors, in the data folder
+// and only for the daemon's user. A message with a descriptor is a version from a worker; the
+// response is "" or why it is refused. A message without one is the key of a version; the response
+// has the version's descriptor, or none if the version is gone.
 //
 // Owner: the daemon. Threads: its own, which serves one connection, and one message of it, at a
 // time. Failure: none after the start; a peer that is silent for two seconds loses its connection.

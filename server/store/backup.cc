@@ -43,8 +43,8 @@ absl::Status SyncPath(const std::string& path) {
   return error == 0 ? absl::OkStatus() : FileError("write", path, error);
 }
 
-// Lets the numbers of events continue far above those of the original. A daemon that runs on the
-// copy thus never gives a number twice, and a cursor from after the copy skips no event of it.
+// Raises the next event number of the copy far above those of the original, so that a daemon on the
+// copy never reuses a number, and a cursor from after the copy skips none of its events.
 absl::Status LeapSequence(const std::string& path) {
   constexpr int64_t kLeap = 1'000'000'000;
   absl::StatusOr<std::unique_ptr<Database>> database = Database::Open(path);

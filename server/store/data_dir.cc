@@ -32,7 +32,7 @@ absl::Status DirError(const std::string& path, const std::string& what, int erro
       absl::StrCat(message, "; choose another folder with --data-dir, or fix its permissions"));
 }
 
-// Returns the ID of the process that last took the lock, from the file; empty if none is there.
+// Returns the ID of the process that last took the lock, from the file; "" if it has none.
 std::string ReadHolder(int fd) {
   char text[32] = {};
   const ssize_t size = pread(fd, text, sizeof(text) - 1, 0);

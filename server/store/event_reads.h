@@ -25,7 +25,7 @@ std::string EventKind(const training::v1::JobEvent& event);
 // Returns WebhookPayload.type of the event.
 std::string EventType(const training::v1::JobEvent& event);
 
-// Parses an event's record. Returns an event that says so if it cannot be parsed.
+// Parses an event's record. An event with an explanation replaces a record that cannot be parsed.
 training::v1::JobEvent ParseEvent(const std::string& record, int64_t sequence);
 
 // The filter of a list of events. Empty strings and lists match all events.
@@ -34,12 +34,12 @@ struct EventQuery {
   std::string owner = {};
   std::map<std::string, std::string> labels = {};  // An empty value matches any value.
   std::vector<std::string> kinds = {};
-  std::vector<training::v1::JobState> states = {};  // After the event.
+  std::vector<training::v1::JobState> states = {};  // States after the event.
   std::optional<absl::Time> since = {};
 };
 
-// Returns true if the event matches; the filter of ReadEvents for events in memory. `labels`: those
-// of the job after the event.
+// Returns true if the event matches, by the rules of ReadEvents. `labels` are the labels of its job
+// after the event.
 bool Matches(const EventQuery& query, const training::v1::JobEvent& event, const Labels& labels);
 
 struct EventPage {

@@ -53,8 +53,8 @@ class JobStore {
   // Removes the job with its events and log lines; its checkpoint records only if
   // `with_checkpoints`. Deletions of earlier jobs of this ID remain.
   absl::Status RemoveJob(const std::string& id, bool with_checkpoints);
-  // Returns the event's sequence number, which is larger than all previous ones. `labels`: those of
-  // its job after the event.
+  // Returns the event's sequence number, which is larger than all previous ones. `labels` are the
+  // labels of its job after the event.
   absl::StatusOr<int64_t> AddEvent(const training::v1::JobEvent& event, const Labels& labels = {});
   // Removes all events of the job and kind except the newest 1000, or for deletions, of any job,
   // except the newest 10,000. Records in dropped_events that some are missing.

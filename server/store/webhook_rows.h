@@ -25,23 +25,23 @@ struct StoredDelivery {
   std::string endpoint = {};
   training::v1::JobEvent event = {};
   absl::Time create_time = absl::InfinitePast();
-  int attempts = 0;                             // Failed ones.
+  int attempts = 0;                             // Failed attempts.
   std::optional<absl::Time> next_attempt = {};  // Unset once no attempt is left.
   std::string error = {};                       // Why the last attempt failed.
 };
 
-// Returns for each known endpoint the event up to which all were examined.
+// Returns the cursor of each known endpoint: all events up to it have been examined for it.
 absl::StatusOr<std::map<std::string, int64_t>> ReadWebhookCursors(Database& database);
 
 struct WaitingDeliveries {
   int64_t count = 0;
   absl::Time oldest = absl::InfiniteFuture();
 };
-// Returns the deliveries that wait, by endpoint. Endpoints without one are missing.
+// Counts the waiting deliveries of each endpoint. Endpoints that have none are missing.
 absl::StatusOr<std::map<std::string, WaitingDeliveries>> CountWaitingDeliveries(Database& database);
 
-// Returns at most `limit` deliveries that are due at `now`, oldest event first. A job has at most
-// one, its oldest that waits, so that an endpoint receives the events of a job in order.
+// Returns at most `limit` deliveries that are due at `now`, oldest event first: at most one per
+// job, its oldest waiting one, so that an endpoint receives the events of a job in order.
 absl::StatusOr<std::vector<StoredDelivery>> ReadDueDeliveries(Database& database,
                                                               const std::string& endpoint,
                                                               absl::Time now, int64_t limit);
@@ -64,7 +64,7 @@ struct WebhookChanges {
     std::string endpoint;
     training::v1::JobEvent event;
   };
-  std::map<std::string, int64_t> cursors = {};  // All endpoints; others are forgotten.
+  std::map<std::string, int64_t> cursors = {};  // One per endpoint; the others are dropped.
   std::vector<Addition> added = {};             // Ignored for a forgotten endpoint.
   std::vector<WebhookAttempt> attempts = {};
   absl::Time now = absl::InfinitePast();

@@ -21,7 +21,7 @@ using training::v1::Sweep;
 using training::v1::SweepSpec;
 using training::v1::Trial;
 
-// Returns the sweep's metric in the evaluation, NaN if it is not finite.
+// Returns the sweep's metric in the evaluation: NaN if it is not finite, nullopt if it is missing.
 std::optional<double> MetricOf(const SweepSpec& spec, const Evaluation& evaluation) {
   double value = evaluation.loss();
   if (spec.metric() != "loss") {

@@ -9,20 +9,20 @@ namespace genesis {
 // Returns true if value `a` of the sweep's metric is better than `b`. NaN is the worst.
 bool IsBetter(const training::v1::SweepSpec& spec, double a, double b);
 
-// Adds an evaluation to a trial of the sweep: its step, best value and rungs. Evaluations made
-// again after a restart or a rewind replace the rungs from their step on. Returns by how many rungs
-// the trial went beyond those it had reached.
+// Adds an evaluation to a trial of the sweep: its step, best value and rungs. Evaluations that are
+// repeated after a restart or a rewind replace the rungs from their step on. Returns the number of
+// rungs that the trial has reached for the first time.
 int NoteEvaluation(const training::v1::Evaluation& evaluation, const training::v1::Sweep& sweep,
                    training::v1::Trial& trial);
 
-// Returns that the evaluation lacks the sweep's metric, and which metrics it has; "" if it has it.
+// Returns "" if the evaluation has the sweep's metric, otherwise an error with the ones it has.
 std::string MissingMetric(const training::v1::SweepSpec& spec,
                           const training::v1::Evaluation& evaluation);
 
-// Returns why the trial loses at the newest rung it reached, one clause; "" if it goes on.
+// Returns why the trial loses at the newest rung it reached, one clause; "" if it continues.
 std::string WhyItLoses(const training::v1::Sweep& sweep, const training::v1::Trial& trial);
 
-// Sets Sweep.best_trial: of the trials that were not stopped early if one of them has a value.
+// Sets Sweep.best_trial. Trials that were stopped early count only if no other has a value.
 void SetBestTrial(training::v1::Sweep& sweep);
 
 }  // namespace genesis

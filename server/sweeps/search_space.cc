@@ -150,7 +150,7 @@ std::string Draw(const SweepParameter& parameter, Draws& draws) {
                        : std::lerp(low, high, u);
   };
   if (IsWhole(parameter.field())) {
-    // Half a number more at both ends, which would have half the chance of the others otherwise.
+    // Extend the range by 0.5 at both ends, which would otherwise be half as likely as the others.
     const double low = std::ceil(range.low());
     const double high = std::max(low, std::floor(range.high()));
     return absl::StrFormat("%.0f",
@@ -222,7 +222,7 @@ std::string DescribeTrial(int number, const std::map<std::string, std::string>& 
                       OneLine(absl::StrJoin(values, ", ", absl::PairFormatter("=")), 200), ")");
 }
 
-// Changes `job`, the job of the sweep, to that of a trial with these values.
+// Changes `job` from the job of the sweep to the job of a trial with these values.
 std::vector<FieldError> SetTrial(const std::string& sweep_id,
                                  const std::map<std::string, std::string>& values, JobSpec& job) {
   std::vector<FieldError> errors;

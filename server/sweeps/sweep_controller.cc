@@ -287,8 +287,8 @@ void SweepController::NoteEvent(const JobEvent& event) {
   if (place == trial_of_job_.end()) return;
   const auto& [sweep_id, number] = place->second;
   Open& open = open_.at(sweep_id);
-  // After a start, the events of the sweep that lags most are read again for all. A trial is judged
-  // once, with what was known then.
+  // After a start, events are read from the oldest cursor of all sweeps on. A sweep skips those up
+  // to its own cursor, because a trial is judged only once, with what was known then.
   if (event.sequence() <= open.stored.cursor) return;
   Sweep& sweep = open.stored.sweep;
   Trial& trial = *sweep.mutable_trials(number);
@@ -381,7 +381,7 @@ void SweepController::OnSubmitted(const std::string& sweep_id, int number,
   Open& open = found->second;
   open.submitting = false;
   Trial& trial = *open.stored.sweep.mutable_trials(number);
-  if (IsSubmitted(trial)) return;  // Its events were faster.
+  if (IsSubmitted(trial)) return;  // The job's events arrived first.
   if (absl::IsResourceExhausted(job.status()) || absl::IsUnavailable(job.status())) {
     open.next_submission = SteadyNow() + kQueuePause;
     return;

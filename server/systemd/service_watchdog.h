@@ -10,7 +10,7 @@
 
 namespace genesis {
 
-// The watchdog of the systemd unit (WatchdogSec=), fed only while the daemon answers itself.
+// The watchdog of the systemd unit (WatchdogSec=), fed only while the daemon passes its own probe.
 //
 // Owner: the daemon. Threads: the main thread; the probe has its own. Failure: none.
 class ServiceWatchdog {

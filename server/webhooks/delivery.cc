@@ -97,7 +97,7 @@ WebhookAttempt Delivery::Finish(CURLcode code, absl::Time now, double random) co
   curl_off_t retry_after = 0;
   curl_easy_getinfo(handle(), CURLINFO_RETRY_AFTER, &retry_after);
   WebhookAttempt attempt{.number = delivery_.number};
-  // The status accepts the event, whatever becomes of the body.
+  // The status alone decides whether the event is delivered; an error in the body does not matter.
   attempt.delivered = status >= 200 && status < 300;
   if (attempt.delivered) return attempt;
   attempt.error = ErrorText(code, status);

@@ -32,7 +32,7 @@ constexpr char kSecretRule[] =
     "whsec_ and the base64 of 24 to 64 random bytes, such as echo whsec_$(openssl rand -base64 32) "
     "prints";
 
-// Returns the types that end a job or need a person.
+// Returns the types of events that end a job or need an operator.
 const std::set<std::string>& DefaultTypes() {
   static const auto& types =
       *new std::set<std::string>{"job.succeeded",         "job.failed",   "job.cancelled",

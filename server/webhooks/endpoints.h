@@ -17,7 +17,7 @@ struct WebhookEndpoint {
   std::string key = {};     // Key of the signature; secret.
   std::set<std::string> types = {};  // Values of WebhookPayload.type that are sent.
   EventQuery filter = {};            // Owner and labels.
-  bool allow_private = false;  // Whether addresses that are not public, and http, are allowed.
+  bool allow_private = false;  // True if http and non-public addresses are allowed.
 };
 
 // Parses webhooks.file: a list `endpoints` of at most 16. Also reads the files with their secrets.

@@ -21,7 +21,7 @@ constexpr int64_t kPage = 256;
 // A cursor is stored alone if a restart would otherwise examine more events than this again.
 constexpr int64_t kMaxExaminedAgain = 1000;
 constexpr int64_t kPollMilliseconds = 200;
-// Writes are at least so far apart, so that the writer thread has few of them.
+// Minimum time between two writes, to limit the load on the writer thread.
 constexpr absl::Duration kWritePause = absl::Milliseconds(50);
 constexpr absl::Duration kRetryPause = absl::Seconds(1);
 constexpr absl::Duration kCountPause = absl::Seconds(1);
@@ -75,8 +75,8 @@ void WebhookSender::Loop() {
   for (const auto& [number, delivery] : open_) {
     curl_multi_remove_handle(multi_.get(), delivery->handle());
   }
-  // The writer thread stops later. Without this write, what was accepted would be sent again. While
-  // another write is open, it may yet fail, and then the stored cursors must not pass its events.
+  // The writer thread stops later. Without this write, accepted events would be sent again. An open
+  // write may still fail; the stored cursors must then not pass its events, so nothing is written.
   if (posted_ == nullptr && !changes_.attempts.empty()) {
     changes_.now = absl::Now();
     jobs_->Write(

@@ -77,8 +77,8 @@ class WebhookSender {
   WebhookChanges changes_;                                        // Not yet posted.
   std::shared_ptr<const WebhookChanges> posted_;                  // Null unless a write is open.
   std::map<std::string, WaitingDeliveries> waiting_;
-  std::map<int64_t, std::unique_ptr<Delivery>> open_;  // Open transfers, by number.
-  std::map<int64_t, std::string> ended_;  // Endpoints of ended ones whose result is not stored.
+  std::map<int64_t, std::unique_ptr<Delivery>> open_;  // Open transfers, keyed by delivery number.
+  std::map<int64_t, std::string> ended_;  // Endpoints of ended transfers without stored result.
   std::set<std::string> failing_;         // Endpoints whose last attempt failed.
   std::minstd_rand random_{std::random_device()()};
   absl::Time next_write_ = absl::InfinitePast();

@@ -123,7 +123,7 @@ absl::Status WeightsHub::Put(PublishedWeights weights, std::unique_ptr<MemoryFil
   held->file = std::move(file);
   held->key = absl::BytesToHexString(RandomBytes(kKeyBytes));
   std::vector<std::shared_ptr<WeightsWatcher>> watchers;
-  std::shared_ptr<const HeldWeights> before;  // Freed without the lock.
+  std::shared_ptr<const HeldWeights> before;  // Released without the lock.
   {
     absl::MutexLock lock(&mutex_);
     Kind* const kind = FindKind(held->weights);

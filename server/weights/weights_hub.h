@@ -21,7 +21,7 @@ namespace genesis {
 struct HeldWeights {
   training::v1::PublishedWeights weights;
   std::unique_ptr<MemoryFile> file;
-  std::string key;  // Secret by which a reader on this host gets the file.
+  std::string key;  // Secret with which a reader on this host gets the file.
 
   int64_t number() const { return weights.version().number(); }
 };
@@ -40,10 +40,10 @@ class WeightsWatcher {
   virtual void OnWeights(std::shared_ptr<const HeldWeights> weights) = 0;
 };
 
-// The newest version of each kind of weights that has a watcher, and what workers publish. A
-// version is memory that its worker wrote: the hub maps it and copies nothing. It keeps the newest;
-// readers in the middle of an older one keep that, at most kMaxAlive for each kind together, while
-// the worker's newer ones are refused. Without a watcher nothing is kept or published.
+// The newest version of each kind of weights that has a watcher, requested from the workers. A
+// version is memory that its worker wrote, which the hub maps without copying. Readers may still
+// hold older versions. While kMaxAlive versions of a kind are alive, newer ones are refused, except
+// the last of an attempt. Without a watcher, none is kept or published.
 //
 // Owner: the daemon. Threads: any. Holds no lock while it calls a watcher or the pool.
 class WeightsHub {
@@ -59,16 +59,16 @@ class WeightsHub {
            const std::shared_ptr<WeightsWatcher>& watcher);
   // Call Request afterwards.
   void Remove(const std::string& job_id, const WeightsWatcher* watcher);
-  // Requests from the worker of a job what its watchers read now. Only one thread may call it, so
-  // that the last request is the newest.
+  // Requests from the worker of a job the kinds that its watchers now read. Only one thread may
+  // call it, so that the last request is the newest.
   void Request(const std::string& job_id);
 
-  // Returns FAILED_PRECONDITION if no watcher waits for a version or its attempt is over. For
-  // transports, before they take its file.
+  // Returns FAILED_PRECONDITION if no watcher waits for a version or its attempt is over.
+  // Transports call it before they receive its file.
   absl::Status CheckWanted(const training::v1::PublishedWeights& weights);
-  // Takes a version from a worker. Returns why it is refused: as CheckWanted, or if it is older
-  // than the newest; INVALID_ARGUMENT if the file is not as described, RESOURCE_EXHAUSTED if
-  // readers hold too many.
+  // Takes a version from a worker, or returns why it is refused: as CheckWanted;
+  // FAILED_PRECONDITION if it is not after the newest; INVALID_ARGUMENT if the file is not as
+  // described; RESOURCE_EXHAUSTED if readers hold too many versions.
   absl::Status Put(training::v1::PublishedWeights weights, std::unique_ptr<MemoryFile> file);
   // Returns the version with that key; null if it is gone.
   std::shared_ptr<const HeldWeights> Find(const std::string& key) const;
@@ -83,7 +83,7 @@ class WeightsHub {
   struct Kind {
     std::vector<Watched> watchers;
     std::shared_ptr<const HeldWeights> newest;
-    std::vector<std::weak_ptr<const HeldWeights>> held;  // All that may still be alive.
+    std::vector<std::weak_ptr<const HeldWeights>> held;  // Versions that may still be alive.
   };
   using Kinds = std::map<WeightsKind, Kind>;
 

@@ -31,7 +31,7 @@ class DeviceTable {
     std::string failure;
     absl::Time quarantined_until = absl::InfinitePast();
   };
-  // `settings.devices` are the devices of this machine, by name.
+  // `settings.devices` names the devices of this machine.
   explicit DeviceTable(const WorkerSettings& settings);
 
   std::vector<Device>& devices() { return devices_; }

@@ -9,7 +9,7 @@
 
 namespace genesis {
 
-// A detector of hanging workers, by their progress, because a deadlocked worker is still alive. All
+// A detector of workers that make no progress, because a deadlocked worker is still alive. All
 // events are progress, except log lines in SECTION_STEP. Each section restarts the clock, so that
 // time spent in an earlier one does not count.
 //

@@ -35,7 +35,7 @@ struct Worker {
   int64_t claim = 0;
   int rank = 0;              // Rank within the job.
   bool abandoned = false;    // Another rank is gone, so this one must end.
-  int64_t memory_bytes = 0;  // Reserved for its job.
+  int64_t memory_bytes = 0;  // Device memory reserved for its job.
   int64_t acknowledged = 0;
   ProgressWatch progress;
   // When the next signal is due: SIGTERM, or SIGKILL if `terminated`.

@@ -34,7 +34,7 @@ struct WriteLog {
   std::string text;
 };
 
-// Calls of WorkerEvents, by method.
+// Calls of WorkerEvents, one struct for each method.
 struct TellCapacity {};
 struct TellBack {
   std::string job_id;

@@ -24,7 +24,7 @@ void SignalWorker(const std::string& id, Worker& worker, int signal, WorkerActio
     actions.emplace_back(std::move(stop));
     return;
   }
-  // Its host ends it: the worker exits when the daemon closes its stream.
+  // The host ends the worker, which exits when the daemon closes its stream.
   worker.exit = ProcessExit{.known = false};
   if (worker.link) actions.emplace_back(CloseStream{worker.link});
 }

@@ -13,7 +13,7 @@
 
 namespace genesis {
 
-// The workers of a table, by worker ID.
+// The workers of a table, keyed by worker ID.
 using WorkersById = std::map<std::string, Worker>;
 
 std::set<std::string> IdsOf(const WorkersById& workers);

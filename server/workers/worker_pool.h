@@ -160,9 +160,9 @@ class WorkerPool final : public Workers {
   mutable absl::Mutex mutex_;
   WorkerTable table_ ABSL_GUARDED_BY(mutex_);
   int64_t weights_request_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Requests for weights, by job ID; no empty ones.
+  // Requests for weights, keyed by job ID. None is empty.
   std::map<std::string, training::v1::PublishWeights> weights_requests_ ABSL_GUARDED_BY(mutex_);
-  // Processes that are not reaped yet, by worker ID.
+  // Processes that are not reaped yet, keyed by worker ID.
   Processes processes_ ABSL_GUARDED_BY(mutex_);
 };
 

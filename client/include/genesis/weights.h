@@ -33,7 +33,7 @@ struct WeightsTensor {
   std::vector<int64_t> shape;
   const char* data = nullptr;
   size_t size_bytes = 0;
-  std::shared_ptr<const void> memory;  // Keeps `data`.
+  std::shared_ptr<const void> memory;  // Owns the bytes of `data`.
 };
 
 // One version of the weights.
@@ -51,8 +51,8 @@ class WeightsReader {
   struct Options {
     double interval_seconds = 1;  // Minimum time between two versions.
     training::v1::WeightsFormat format = training::v1::WEIGHTS_FORMAT_FP32;
-    bool average = false;       // The moving average (training.ema_decay).
-    int64_t since = 0;          // Only versions above this number.
+    bool average = false;       // Read the moving average (training.ema_decay).
+    int64_t since = 0;          // Read only versions above this number.
     bool shared_memory = true;  // Map versions if this process can open the daemon's socket.
     std::string token;          // Sent with each call; empty for none.
     std::chrono::seconds patience{600};  // How long the daemon may be unavailable.
@@ -145,7 +145,7 @@ class WeightsReader {
       mapped_ = true;
       return TakeFile(static_cast<const char*>(memory.get()), size, memory);
     }
-    // A later version has taken its place and comes next, or the daemon restarts.
+    // A later version has replaced this one and comes next, or the daemon is restarting.
     if (reached || mapped_) return nullptr;
     Abandon();
     options_.shared_memory = false;

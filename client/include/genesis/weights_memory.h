@@ -36,8 +36,8 @@ inline bool Receive(int daemon, int& descriptor) {
   return true;
 }
 
-// Returns the mapped file of a version; null if a later one has taken its place, or, with
-// `reached` false, if the daemon's socket cannot be used here.
+// Maps the file of a version and sets `size`. Null if a later one replaced it or, with `reached`
+// false, if this process cannot use the daemon's socket. Throws if mmap(2) fails.
 inline std::shared_ptr<const void> MapWeights(const training::v1::WeightsMemory& place,
                                               size_t& size, bool& reached) {
   sockaddr_un address{};
