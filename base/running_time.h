@@ -23,7 +23,7 @@ class RunningTime {
   absl::Duration Beat(absl::Time steady);
   // Returns `steady` minus all uncounted time, including that of the current gap.
   absl::Time Read(absl::Time steady) const;
-  // Ends the beats: from here all time counts.
+  // Ends the beats: all time after `steady` counts.
   void End(absl::Time steady);
 
  private:

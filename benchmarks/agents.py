@@ -26,7 +26,7 @@ import spread
 import torch
 
 EXAMPLES = harness.SOURCE / "examples"
-# Agents of each side; none for the loops in one process.
+# Number of agents of each side; 0 for the loops in one process.
 SIDES = {"daemon, 2 agents": 2, "daemon, 8 agents": 8, "one process": 0, "one process, TorchRL": 0}
 IN_A_ROW, BATCH = 4, 256
 RETURN = re.compile(r"return (-?\d+)$")
@@ -82,7 +82,7 @@ class TorchRl:
 
 
 def in_one_process(side, name, seed):
-    """Acts and trains in turns until it is solved, and prints the returns."""
+    """Acts and trains in turns until the environment is solved, and prints the returns."""
     sys.path[:0] = [str(EXAMPLES), str(harness.SOURCE / "trainer" / "compiled" / "python")]
     import agents
     import gymnasium
@@ -108,7 +108,7 @@ def in_one_process(side, name, seed):
         return {name: torch.cat(parts, 1).numpy() for name, parts in found.items()}
 
     class Recorded(gymnasium.Wrapper):
-        """Adds each episode to the buffer."""
+        """An environment that adds each of its episodes to the buffer."""
 
         def reset(self, **options):
             self.episode = []
@@ -146,7 +146,7 @@ def in_one_process(side, name, seed):
 
 
 def returns_of(command, environment):
-    """Runs a side. Returns (seconds, return) of each episode, in the order of their ends."""
+    """Runs a side. Returns (seconds, return) of each episode, in the order in which they ended."""
     begin, found, lines = time.monotonic(), [], []
     with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as process:
         for line in process.stdout:
@@ -159,7 +159,7 @@ def returns_of(command, environment):
 
 
 def seconds_to_solve(found, solved):
-    """Returns the seconds until it is solved; None if it never is."""
+    """Returns the seconds until the environment is solved; None if it is never solved."""
     for end in range(IN_A_ROW, len(found) + 1):
         if statistics.mean(value for _, value in found[end - IN_A_ROW:end]) >= solved:
             return found[end - 1][0]

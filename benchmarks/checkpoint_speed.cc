@@ -112,7 +112,7 @@ class Step {
   std::vector<at::Tensor> weights_;
 };
 
-// Removes and syncs, so that no later write pays for it: some file systems discard
+// Removes a file and syncs, so that no later write pays for the removal: some file systems discard
 // removed blocks at the next sync.
 void Remove(const std::string& path) {
   fs::remove(path);

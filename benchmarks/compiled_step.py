@@ -43,7 +43,7 @@ FEWEST_STEPS, MOST_STEPS = 12, 256
 
 
 class Comparison:
-    """One workload in one mode."""
+    """A comparison of the compiled step with the eager one for one workload in one mode."""
 
     def __init__(self, name, mode, folder, steadiness):
         self.name, self.mode, self.steadiness = name, mode, steadiness

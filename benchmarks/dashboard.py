@@ -35,7 +35,7 @@ import store
 
 READERS = 10
 WINDOW = 10  # Seconds.
-# As in server/dashboard: job_charts.js and curves.js.
+# Same values as in job_charts.js and curves.js of server/dashboard.
 COARSE_SECONDS = 3
 POINTS = 1000
 MOST_STEP_NS = 200
@@ -47,7 +47,7 @@ JOB = {"model": {"world_model": {"hidden_size": 128, "latent_size": 32}}, "datas
 
 
 class Readers:
-    """Threads that read what pages of one job read, until they are closed."""
+    """Threads that send the requests of open pages of one job, until they are closed."""
 
     def __init__(self, address, job_id, count):
         self.address, self.job_id = address, job_id
@@ -161,7 +161,7 @@ def opening(browser, name, url, shown, rounds):
 
 
 def curves_read_by_a_page(browser, daemon, job_id):
-    """Returns how many times a page of the job reads its curves in a window."""
+    """Returns how many times a page of the job reads the curves within WINDOW seconds."""
     with contextlib.closing(browser.new_context()) as context:
         page = context.new_page()
         page.goto(f"http://{daemon.http}/#/jobs/{job_id}")
@@ -226,7 +226,7 @@ def shown(value, unit):
 
 
 def lines(row):
-    """Returns the lines of a row in the table: what, value, wanted."""
+    """Returns the lines of the table for a row: what was measured, the value, and the target."""
     if "ratio" in row:
         ratio = row["ratio"]
         return [(f"steps/s with {READERS} pages, of {row['steps_per_second']['median']:,.0f} without",

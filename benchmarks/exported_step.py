@@ -34,7 +34,7 @@ import sides
 import spread
 
 OURS, OURS_COMPILED, EAGER, COMPILED = "genesis-worker", "ours, compiled", "torch eager", "torch.compile"
-# With which way of genesis-worker each peer is compared.
+# The way of genesis-worker to execute a step with which each peer is compared.
 BESIDE = {EAGER: OURS, COMPILED: OURS_COMPILED}
 MODES = ("FP32", "MIXED_BF16")
 BATCH, SEED = 32, 3
@@ -139,7 +139,7 @@ class Python:
 
 
 class Comparison:
-    """One module in one mode, over the blocks."""
+    """A comparison of all sides for one module in one mode, over several blocks."""
 
     def __init__(self, made, mode, folder, options):
         self.made, self.mode, self.folder, self.options = made, mode, folder, options

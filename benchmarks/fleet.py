@@ -104,7 +104,7 @@ class Side:
 
 
 def measure_changes(watched, other, count):
-    """Returns the microseconds of both writer threads per change, with `count` watchers of the first daemon."""
+    """Returns the microseconds per change of both writer threads, while `count` streams watch the first daemon."""
     streams = Streams(watched.daemon.grpc, watched.tokens, count)
     try:
         # The first change shows that every stream is open.
@@ -125,7 +125,7 @@ def measure_changes(watched, other, count):
 
 
 def measure_round(number):
-    """Returns for each number of watchers the microseconds of the writer with them, and of the one without."""
+    """Returns, for each number of watchers, the microseconds per change of the watched daemon's writer and of the other's."""
     with contextlib.ExitStack() as stack:
         pair = [Side(stack) for _ in range(2)]
         found = {}

@@ -73,7 +73,7 @@ def says_it_captured(output):
 
 
 class Comparison:
-    """One workload in one mode.
+    """A comparison of all sides for one workload in one mode.
 
     Args:
         processes: the Python sides that are available, and "machine".

@@ -20,15 +20,15 @@ from checkpoint import dd
 import harness
 import machine
 
-# Shape of an observation and type; transitions of an episode.
+# Shape and type of an observation, and transitions per episode, by name.
 WORKLOADS = {"images 64x64x3 uint8": ((64, 64, 3), "u1", 500), "vectors of 4 float32": ((4,), "f4", 500)}
-# Transitions of small rows, whose bytes are few.
+# Maximum number of transitions, which bounds the workload with small rows.
 SMALL = 1_000_000
 SIDES = ("genesis", "dd", "torchrl")
 
 
 def rows(shape, kind, mebibytes, episode):
-    """Returns the columns of transitions that take about so many bytes."""
+    """Returns the columns of transitions that take about `mebibytes` MiB, at most SMALL transitions."""
     random = numpy.random.default_rng(1)
     count = min(SMALL, (mebibytes << 20) // (2 * int(numpy.prod(shape)) * numpy.dtype(kind).itemsize)) // episode * episode
     values = random.integers(0, 256, (count + 1, *shape), "u1").astype(kind)

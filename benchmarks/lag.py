@@ -36,7 +36,7 @@ def seen_after(job, buffer, random):
 
 
 def held_after(job, versions):
-    """Takes a version. Returns the seconds since the end of its step, by the clock that curves have."""
+    """Takes a version of the weights. Returns the seconds since the end of its step, whose time is read from the curves."""
     version = next(versions)
     now = time.time()
     harness.wait_for("the curves of its step", lambda: job.curves("loss", from_step=version.step)["last_step"])

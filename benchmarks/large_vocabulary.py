@@ -37,7 +37,7 @@ TOLERANCE = {"FP32": 1e-4, "MIXED_BF16": 2e-2}
 
 
 def write_data(folder, size):
-    """Writes the same examples for built-in and exported models. A Markov chain, so that the loss falls."""
+    """Writes the same examples for built-in and exported models. They are from a Markov chain, so that the loss falls."""
     import numpy
     generator = numpy.random.default_rng(SEED)
     count = 10 * size["batch"]
@@ -99,7 +99,7 @@ def train_eagerly(folder, size, mode, steps):
 
 
 def in_python(*words):
-    """Runs a function of this file in a process of its own, whose memory is its own. Returns its result."""
+    """Runs a function of this file in a process of its own, so that only its memory is measured. Returns its result."""
     done = subprocess.run([sides.python_of_peers(), __file__, *map(str, words)], capture_output=True, text=True,
                           env=sides.environment(PYTHONDONTWRITEBYTECODE="1"))
     if done.returncode != 0:

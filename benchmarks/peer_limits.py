@@ -6,7 +6,7 @@ import torch
 
 
 def rate(call, operations, seconds=0.25, synchronize=lambda: None):
-    """Returns operations per second of the fastest call in that time, because it is an upper bound."""
+    """Returns the operations per second of the fastest call within `seconds`, as an upper bound."""
     call()
     synchronize()
     best, end = float("inf"), time.perf_counter() + seconds

@@ -32,7 +32,7 @@ TOLERANCE = {"FP32": 2e-3, "TF32": 1e-2, "MIXED_FP16": 5e-2, "MIXED_BF16": 5e-2}
 # Number of steps whose mean is compared in mixed precision. Rounding separates single steps long before it changes the course of the
 # losses.
 STEPS_OF_MEAN = {"MIXED_FP16": 32, "MIXED_BF16": 32}
-# For these, genesis-worker uses one thread however many there are (trainer/runtime/threads.h), so peers use one too.
+# Workloads for which genesis-worker uses one thread however many there are (trainer/runtime/threads.h), so peers use one too.
 ONE_THREAD = ("world_model small", "exported")
 FEWEST_STEPS, MOST_STEPS = 6, 3000
 
@@ -69,7 +69,7 @@ def means(losses, count):
 
 
 def steps_that_fill(seconds, ask):
-    """Returns the number of steps that fill a block. It is the same for all sides and results from the speed of the side behind `ask`."""
+    """Returns the number of steps that fill a block, measured on the side behind `ask`. All sides run this number."""
     steps, trial = 2, {"seconds": 0.0}
     while trial["seconds"] < seconds / 10 and steps < MOST_STEPS:
         steps *= 2
@@ -84,7 +84,7 @@ def warm_up_of(steps):
 
 
 class Comparison:
-    """One workload in one mode, over the blocks."""
+    """A comparison of all sides for one workload in one mode, over several blocks."""
 
     def __init__(self, name, mode, folder, job, facts, options):
         self.name, self.mode, self.job, self.facts = name, mode, job, facts

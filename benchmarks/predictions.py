@@ -18,7 +18,7 @@ import python_package
 import report
 import spread
 
-THREADS = 32  # More than calls that are ever open at once.
+THREADS = 32  # More than the number of calls that are ever open at once.
 PLANS, STEPS = 256, 20
 ROLLOUT_SECONDS = 3.0
 

@@ -34,7 +34,7 @@ def torchrun(count):
 
 
 class Comparison:
-    """One workload in one mode."""
+    """A comparison of all sides for one workload in one mode."""
 
     def __init__(self, name, mode, folder, steadiness):
         self.name, self.mode, self.folder, self.steadiness = name, mode, folder, steadiness

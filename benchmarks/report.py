@@ -68,7 +68,7 @@ def rows_beside(page, name):
 
 
 def document_with_rows(page, name, text):
-    """Puts the sentence above a table and its rows of medians into a page, and the whole table into the file beside it."""
+    """Puts the sentence above a table, and its rows of medians, into a page, and the whole table into a CSV file."""
     medians = [" ".join(cell for cell in row if cell) for row in cells(text) if row[0].startswith("median")]
     document(page, name, "\n\n".join([text.splitlines()[0], *medians]))
     with rows_beside(page, name).open("w", newline="") as file:

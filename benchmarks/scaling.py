@@ -41,7 +41,7 @@ def run_ip(*words):
 
 
 class Hosts:
-    """Network namespaces that are connected by a bridge in another one."""
+    """Network namespaces, one for each host, that are connected by a bridge in a further namespace."""
 
     def __init__(self, count, mbit):
         self.tag = os.getpid() % 100000

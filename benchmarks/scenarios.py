@@ -61,7 +61,7 @@ class Figures:
 
 
 class Scenario:
-    """One scenario in some modes, over the rounds."""
+    """A scenario that runs in some modes, in several rounds."""
 
     def __init__(self, name, modes, rounds, folder, steadiness):
         self.name, self.modes, self.rounds = name, modes, rounds

@@ -32,7 +32,7 @@ MOST_SERIES, MOST_SCRAPE_MS, MOST_STEP_NS = 1000, 5, 1000
 
 
 def scrapes(address, headers):
-    """Returns the milliseconds of each scrape, over one connection as Prometheus has, and the last body."""
+    """Returns the milliseconds of each scrape, and the last body. All use one connection, as Prometheus does."""
     connection = http.client.HTTPConnection(address, timeout=harness.LONG)
     times = []
     for _ in range(SCRAPES):

@@ -62,7 +62,7 @@ def show(walk, *words):
 
 
 def go(folder, images):
-    """Returns the recording, and what part of the held-out examples is right."""
+    """Returns the recording, and the fraction of the held-out examples that is predicted correctly."""
     walk = first_module.installed(folder)
     daemon, browser = first_module.Daemon(walk, "true"), Browser(walk, images)
     try:

@@ -73,7 +73,7 @@ WORKLOADS = {
 SHARES = {"pendulum": 6, "pendulum, long": 1, "pendulum, example": 1, "pendulum, wide": 3, "cartpole": 3,
           "synthetic trajectories": 3, "transformer": 3, "radio_unet": 1}
 FAULT_WORKLOADS = {"pendulum": 4, "cartpole": 3, "synthetic trajectories": 3, "transformer": 3, "pendulum, example": 1}
-HALF = {"mode": "MIXED_FP16"}  # Emulated, and therefore on the smallest model.
+HALF = {"mode": "MIXED_FP16"}  # Emulated and slow, and therefore used only with the smallest model.
 
 
 class Fault(collections.namedtuple("Fault", "share rehearsal drift precision", defaults=(None, {}))):
@@ -157,10 +157,10 @@ class Run:
 
 
 def sustained(losses, healthy, excess, after):
-    """Returns the first step after `after` at which the mean of 200 steps exceeds that of the healthy run, and so does the mean of the next
-    200 steps; None if there is none.
+    """Returns the first step after `after` at which the mean of 200 steps exceeds 1 + `excess` times that of the healthy run, and so does the
+    mean of the next 200 steps; None if there is none.
 
-    By noise alone, a mean of 50 steps exceeds the healthy one, and among hundreds of tests, a mean of 200 does too. So both means must."""
+    By noise alone, a mean of 50 steps exceeds the healthy one, and among hundreds of tests, a mean of 200 does too. So both must exceed it."""
     steps = sorted(set(losses) & set(healthy))
     length = 4 * WINDOW
 
@@ -363,7 +363,7 @@ def summary(healthy, faulty):
             wanted = {0.05: "", 0.1: ">= 99 %"}.get(drift, ">= 99 %")
         else:
             within = 200
-            # The job ends before later faults could be found.
+            # Only runs count that found the fault, or were long enough to find it in time.
             some = [each for each in some if each["shows_20"] and (
                 each["found"] or each["shows_20"] + within <= WORKLOADS[each["workload"]]["training"]["max_steps"])]
             found = [each["found"] - each["shows_20"] for each in some if each["found"]]

@@ -33,7 +33,7 @@ def submit(client):
 
 
 def next_step(job):
-    """Waits until the daemon knows another step. Returns that step and the time."""
+    """Waits until the daemon reports another step. Returns that step and the time."""
     before = job.refresh().progress.step
     while (step := job.refresh().progress.step) == before:
         time.sleep(0.005)

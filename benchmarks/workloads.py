@@ -117,7 +117,7 @@ class ByFields(nn.Module):
 
 
 class Exported(World):
-    """The small world model as a user's module: an exported file and arrays, normalized before."""
+    """The small world model as a user's module: an exported file, and arrays that are normalized in advance."""
 
     FIELDS = ("observation", "action", "change", "reward", "done")
 

@@ -13,7 +13,7 @@ find_package(SQLite3 REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(libdeflate REQUIRED IMPORTED_TARGET libdeflate)
-# By its name: its pkg-config file requires the headers of jansson, which it needs only inside.
+# By name, because its pkg-config file requires the headers of jansson, which only cjose uses.
 find_library(CJOSE cjose REQUIRED)
 find_package(Boost 1.74 REQUIRED)
 if(BUILD_TESTING)

@@ -9,13 +9,13 @@ function(genesis_library name)
   endif()
 endfunction()
 
-# The one precompiled header, built by a library without code: a target is built after the one whose
-# header it reuses.
+# The only precompiled header, built by a library without code, because a target is built after the target
+# whose header it reuses.
 file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/torch_header.cc CONTENT "")
 add_library(genesis_torch_header STATIC ${PROJECT_BINARY_DIR}/torch_header.cc)
 target_link_libraries(genesis_torch_header PUBLIC genesis_flags genesis_torch)
 target_precompile_headers(genesis_torch_header PRIVATE <torch/torch.h>)
-# -pthread, as all of its users get it from abseil: units can use a header only with equal flags.
+# -pthread, because all users get it from abseil and a header can be reused only with the same flags.
 target_compile_options(genesis_torch_header PRIVATE -fpch-preprocess -pthread)
 function(genesis_begin_with_torch name)
   target_precompile_headers(${name} REUSE_FROM genesis_torch_header)
@@ -42,8 +42,8 @@ function(genesis_program name)
   target_link_libraries(${name} PRIVATE genesis_flags ${ARG_LINK})
 endfunction()
 
-# genesis_plugin(name source headers): a library that genesis-worker loads from its own folder; no program
-# links it. Built only if the target of its headers exists; GENESIS_PLUGINS lists the built ones.
+# genesis_plugin(name source headers): a library that genesis-worker loads from its own folder. No program
+# links it. Built only if the target `headers` exists; GENESIS_PLUGINS lists the plug-ins that are built.
 define_property(GLOBAL PROPERTY GENESIS_PLUGINS BRIEF_DOCS "plug-ins" FULL_DOCS "plug-ins of genesis-worker")
 function(genesis_plugin name source headers)
   if(NOT TARGET ${headers})
@@ -67,7 +67,7 @@ function(genesis_tests room)
 endfunction()
 
 # genesis_gtest_program(name prefix file...): a GoogleTest program. Each suite is a ctest, <prefix>.<Suite>, because
-# to load LibTorch takes longer than most tests. Each test of tests/slow_tests.txt is one of its own.
+# loading LibTorch takes longer than most tests. Each test in tests/slow_tests.txt is a ctest of its own.
 function(genesis_gtest_program name prefix)
   add_executable(${name} ${ARGN})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
@@ -134,8 +134,8 @@ function(genesis_tests_of file tests)
 endfunction()
 
 # genesis_python_files(PREFIX prefix LABEL label PYTHON interpreter FOLDER folder FIXTURE fixture NAMES file...
-# ENVIRONMENT variable...): a ctest for each file and tier, <prefix><file> and <prefix><file>.nightly, where a process
-# for each method costs more than the methods.
+# ENVIRONMENT variable...): a ctest for each file and tier, <prefix><file> and <prefix><file>.nightly. For files whose
+# methods take less time than a process for each method would.
 function(genesis_python_files)
   cmake_parse_arguments(ARG "" "PREFIX;LABEL;PYTHON;FOLDER;FIXTURE" "NAMES;ENVIRONMENT" ${ARGN})
   foreach(_name ${ARG_NAMES})

@@ -5,7 +5,7 @@ foreach(_plugin ${_plugins})
   # Installed beside genesis-worker, which searches its own folder.
   install(TARGETS ${_plugin} LIBRARY DESTINATION ${CMAKE_INSTALL_BINDIR})
 endforeach()
-# For clients: find_package(genesis) builds the protos in the build of its user, for any version of gRPC.
+# For clients: find_package(genesis) compiles the protos in the client's own build, for any version of gRPC.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/proto/genesis ${PROJECT_SOURCE_DIR}/proto/google
         DESTINATION ${CMAKE_INSTALL_DATADIR}/genesis/proto COMPONENT dev
         FILES_MATCHING PATTERN "*.proto")

@@ -37,13 +37,13 @@ add_library(genesis_torch INTERFACE)
 target_include_directories(genesis_torch SYSTEM INTERFACE
   ${_torch_include} ${GENESIS_LIBTORCH}/include/torch/csrc/api/include)
 target_link_libraries(genesis_torch INTERFACE ${_torch_cpu} ${_c10})
-# As the library itself was built: without it some classes (at::RecordFunction) have other members.
+# LibTorch was built with it. Without NDEBUG some classes (at::RecordFunction) have other members.
 target_compile_definitions(genesis_torch INTERFACE NDEBUG)
 target_link_options(genesis_torch INTERFACE -Wl,-rpath,${GENESIS_LIBTORCH}/lib)
 
-# Only for the plug-in (trainer/cuda), in whose process the libraries are already loaded. The wheels that
-# LibTorch needs bring cuda_runtime.h; its own includes are in one more wheel, which deploy/setup.sh --test
-# and --cuda install.
+# Only for the plug-in (trainer/cuda), into whose process the libraries are already loaded. The wheels that
+# LibTorch needs contain cuda_runtime.h. The headers that it includes are in another wheel, which
+# deploy/setup.sh --test and --cuda install.
 find_path(GENESIS_CUDA_INCLUDE cuda_runtime.h
           PATHS ${GENESIS_LIBTORCH}/../nvidia/cu13/include /usr/local/cuda/include NO_DEFAULT_PATH)
 include(CheckIncludeFileCXX)

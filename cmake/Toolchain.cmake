@@ -12,8 +12,8 @@ set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g")
 
 option(BUILD_TESTING "Build the tests" ON)
 option(GENESIS_TIDY "Run clang-tidy on every unit" OFF)
-# A unit spends most of its time on headers: a full build takes a third of the time, a build after a
-# change of one file takes longer. deploy/lib.sh enables it for a first build.
+# Parsing headers takes most of the time of a unit. With this option a full build takes a third of the
+# time, and a build after a change of one file takes longer. deploy/lib.sh enables it for a first build.
 option(GENESIS_UNITY "Compile the files of a library a dozen at a time" OFF)
 set(GENESIS_SANITIZE "" CACHE STRING "Sanitizers for -fsanitize=, e.g. address,undefined")
 

@@ -1,5 +1,5 @@
-# Installed for clients of genesisd. Defines genesis::proto: a static library with the messages and the gRPC stubs of
-# the API, which the build of the client makes from the installed protos, with its own Protobuf and gRPC.
+# Installed for clients of genesisd. Defines genesis::proto, a static library with the messages and gRPC stubs of the
+# API. The client's build generates it from the installed protos with its own Protobuf and gRPC.
 include(CMakeFindDependencyMacro)
 find_dependency(Protobuf)
 find_dependency(gRPC CONFIG)

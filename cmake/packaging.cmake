@@ -22,7 +22,7 @@ install(DIRECTORY ${_deploy}/rollback DESTINATION lib/genesis/deploy ${_componen
 install(FILES ${_deploy}/systemd/genesis-trainer.service ${_deploy}/systemd/genesis-worker@.service
               ${_deploy}/systemd/genesis-job@.service
         DESTINATION lib/systemd/system ${_component})
-# For genesisctl compile, which searches beside its own folder.
+# For genesisctl compile, which searches ../share/genesis relative to its own folder.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/trainer/compiled/python/ DESTINATION share/genesis/compile
         ${_component} FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
 install(FILES ${_deploy}/systemd/sysusers.conf DESTINATION lib/sysusers.d

@@ -14,9 +14,9 @@ namespace genesis {
 namespace {
 
 constexpr absl::string_view kMagic = "GCRV";
-constexpr size_t kCheckedAt = 8;           // After magic and checksum.
-constexpr size_t kMaxPointsOfBlock = 512;  // A flipped bit costs one block.
-// Damaged blocks of one file after which the rest is not read, because each costs a checksum.
+constexpr size_t kCheckedAt = 8;           // First checked byte, after magic and checksum.
+constexpr size_t kMaxPointsOfBlock = 512;  // Bounds the loss by one flipped bit.
+// Maximum number of damaged blocks in a file. After them the file is not read, to save checksums.
 constexpr int kMaxFaults = 100;
 
 struct BlockHeader {
@@ -77,7 +77,7 @@ size_t ValidBlock(absl::string_view bytes, BlockHeader& header) {
   return checksum == Get<uint32_t>(bytes, kMagic.size()) ? size : 0;
 }
 
-// Calls `see(header, rows)` for each valid block. Returns the number of the other bytes.
+// Calls `see(header, rows)` for each valid block. Returns the number of bytes outside valid blocks.
 template <typename See>
 size_t ForEachBlock(absl::string_view bytes, See see) {
   size_t damaged = 0;
@@ -102,7 +102,7 @@ size_t ForEachBlock(absl::string_view bytes, See see) {
 
 void AppendRows(const BlockHeader& header, absl::string_view rows,
                 std::vector<CurvePoint>& points) {
-  // Every step of a run has equally many.
+  // Every step of a run has the same number of samples.
   const int64_t samples_per_step =
       header.count < 2 ? 0 : (header.last_samples - header.first_samples) / (header.count - 1);
   for (uint32_t i = 0; i < header.count; ++i) {

@@ -13,21 +13,21 @@
 // The files of a job's curves: the metrics of every step. All numbers are little-endian; every
 // checksum is CRC-32C.
 //
-//   FOLDER/<claim>-<number>.<level>   10 and 6 digits, and one. The steps of one attempt, whose
-//                                     claim is StartJob.claim, or points that combine older files
+//   FOLDER/<claim>-<number>.<level>   10, 6 and 1 digits. Steps of the attempt with that
+//                                     StartJob.claim, or points that combine older files
 //
 //   file:    blocks
-//   block:   header, 56 bytes:  "GCRV" u32, checksum of all that follows it in the block u32,
-//                               level u32, count u32, first step i64, and of it: samples i64,
+//   block:   header, 56 bytes:  "GCRV" u32, checksum of the rest of the block u32,
+//                               level u32, count u32; of the first step: step i64, samples i64,
 //                               Unix time in milliseconds i64, training time in seconds f64;
 //                               samples of the last step i64
-//            level 0:           count steps that follow each other, 32 bytes each: seconds since
+//            level 0:           count consecutive steps, 32 bytes each: seconds since
 //                               the first one f32, mode u8, skipped u8, 0 u16, metrics f32 [6]
 //            level 1 to 3:      count points, 144 bytes each: a CurvePoint as it is in memory
 //
-// A point of level k combines up to 64^k steps. Files are read in the order of their names, higher
-// levels first. A step takes the place of all earlier ones with the same or a larger number,
-// because the run went back to the step before it.
+// A point of level k combines up to 64^k steps. Files are read in the order of claim and number; if
+// both are equal, higher levels first. A step replaces all earlier ones with the same or a larger
+// number, because the run went back to the step before it.
 namespace genesis {
 
 // A metric of each step.
@@ -66,14 +66,14 @@ struct CurveRange {
   uint32_t count = 0;  // Finite values; 0: the rest is 0.
 };
 
-// Some steps in a row, combined.
+// Several successive steps, combined into one point.
 struct CurvePoint {
   int64_t first_step = 0;
   int64_t last_step = 0;
   int64_t samples = 0;   // After the last step.
   int64_t time_ms = 0;   // Unix time after the last step.
   double seconds = 0;    // After the last step.
-  uint32_t steps = 0;    // May be fewer than first_step to last_step: others were lost.
+  uint32_t steps = 0;    // May be fewer than the range holds: the others were lost.
   uint16_t skipped = 0;  // At most 65,535.
   uint16_t modes = 0;    // Bit m is set if a step ran in PrecisionMode m.
   std::array<CurveRange, kCurveMetrics> metrics = {};
@@ -83,9 +83,9 @@ static_assert(sizeof(CurvePoint) == 144, "part of the format");
 CurvePoint PointOf(const CurveStep& step);
 // Adds a later point to `to`.
 void Combine(const CurvePoint& later, CurvePoint& to);
-// Appends a point to those of earlier steps, and removes the ones whose place it takes.
+// Appends a point, after removing the points that end at or after its first step.
 void AppendPoint(const CurvePoint& point, std::vector<CurvePoint>& points);
-// Combines the points of each `width` steps from `first_step` on.
+// Combines the points of each `width` consecutive steps, counted from `first_step`.
 std::vector<CurvePoint> Thinned(const std::vector<CurvePoint>& points, int64_t first_step,
                                 int64_t width);
 
@@ -100,16 +100,16 @@ struct CurveFileName {
 };
 std::optional<CurveFileName> ParseCurveFileName(const std::string& name);
 
-// Returns a block of level 0. `steps`: at least one, each the next of the one before.
+// Returns a block of level 0. `steps` are consecutive, and at least one.
 std::string EncodeSteps(absl::Span<const CurveStep> steps);
-// Returns blocks of another level.
+// Returns blocks of a level from 1 to 3.
 std::string EncodePoints(const std::vector<CurvePoint>& points, int level);
 
 // Returns the lowest first step of the valid blocks of a file; the largest int64_t if it has none.
 int64_t FirstStep(absl::string_view bytes);
 
-// Reads the blocks of a file into `points` by AppendPoint. Bytes that are not a valid block are
-// skipped. Returns their number.
+// Adds the blocks of a file to `points` with AppendPoint. Skips bytes that are not a valid block.
+// Returns the number of skipped bytes.
 size_t DecodeBlocks(absl::string_view bytes, std::vector<CurvePoint>& points);
 
 }  // namespace genesis

@@ -67,7 +67,7 @@ absl::Status CombineCurveFiles(const std::string& folder, const std::vector<Curv
   name.level = std::min(name.level + 1, kCurveLevels - 1);
   int64_t width = 1;
   for (int i = 0; i < name.level; ++i) width *= kCurveThinning;
-  // A reader that finds old and new files reads the old ones last, and has the same steps.
+  // A reader that sees old and new files reads the old ones last, and they contain the same steps.
   absl::Status status =
       WriteDurably(PathOf(folder, name), EncodePoints(Thinned(points, 0, width), name.level));
   if (!status.ok()) return status;
@@ -85,8 +85,8 @@ absl::StatusOr<Curves> ReadCurves(const std::string& folder, const CurveQuery& q
     absl::StatusOr<std::string> bytes = ReadCurveFile(folder, file->name);
     if (!bytes.ok()) return bytes.status();
     contents.push_back(*std::move(bytes));
-    // A file takes the place of all earlier steps from its first one on, so the files before it
-    // have none of the steps.
+    // A file replaces all earlier records of its first step and of later steps, so the files before
+    // it have none of the requested steps.
     if (query.from_step > 0 && FirstStep(contents.back()) <= query.from_step) break;
   }
   Curves read;

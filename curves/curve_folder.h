@@ -18,15 +18,15 @@ struct CurveFile {
   int64_t size_bytes = 0;
 };
 
-// Returns the files of a folder in the order in which they are read; none if there is no folder.
+// Returns the files of a folder in the order in which they are read; empty if there is no folder.
 absl::StatusOr<std::vector<CurveFile>> ListCurveFiles(const std::string& folder);
 
-// Returns the content of a file; "" if it does not exist any more, because it was combined.
+// Returns the content of a file; "" if it was combined into another file and no longer exists.
 absl::StatusOr<std::string> ReadCurveFile(const std::string& folder, const CurveFileName& name);
 
-// Combines files of one level, in the order of ListCurveFiles, into one of the next level, or of
-// the last level into one of the same. Durable, in such an order that a reader finds every step at
-// every time.
+// Combines files of one level, in the order of ListCurveFiles, into one file of the next level, or
+// of the same level if it is the last. The new file is durable before the old ones are removed, so
+// that a reader always finds every step.
 absl::Status CombineCurveFiles(const std::string& folder, const std::vector<CurveFile>& files);
 
 struct CurveQuery {
@@ -36,14 +36,14 @@ struct CurveQuery {
 };
 
 struct Curves {
-  // Points of equally many steps, each, unless older steps are only kept more coarsely.
+  // Points of the same number of steps each, unless old steps are kept only as coarser points.
   std::vector<CurvePoint> points;
   int64_t last_step = 0;      // Newest step in the files.
-  int64_t damaged_bytes = 0;  // Bytes that cannot be read, of the files that were read.
+  int64_t damaged_bytes = 0;  // Unreadable bytes in the files that were read.
 };
 
-// Reads the curves of a job, while its worker may write. Reads at most about 16 MiB (CurveLimits),
-// and not the files before those with steps from `from_step` on.
+// Reads the curves of a job, also while its worker writes. Reads at most about 16 MiB (CurveLimits)
+// and skips files that contain only steps before `from_step`.
 absl::StatusOr<Curves> ReadCurves(const std::string& folder, const CurveQuery& query);
 
 }  // namespace genesis

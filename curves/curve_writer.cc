@@ -16,7 +16,7 @@ namespace genesis {
 namespace {
 
 constexpr absl::Duration kPeriod = absl::Seconds(1);
-constexpr size_t kMaxPending = size_t{1} << 18;  // Steps, while the disk does not answer.
+constexpr size_t kMaxPending = size_t{1} << 18;  // Steps held while the disk is slow.
 constexpr size_t kMaxOfBlock = 4096;
 
 }  // namespace

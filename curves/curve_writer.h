@@ -14,8 +14,8 @@
 
 namespace genesis {
 
-// Bounds of the files of one job. Beyond them, the older half of the files of a level is combined
-// into one file of the next level, and of the last level into a file of the same.
+// Limits on the files of one job. Beyond them, the older half of the files of a level is combined
+// into one file of the next level. Files of the last level are combined into one of the same level.
 struct CurveLimits {
   int64_t steps = int64_t{1} << 18;   // At level 0: 8 MiB.
   int64_t points = int64_t{1} << 14;  // At each higher level: 2.3 MiB.
@@ -27,26 +27,26 @@ struct CurveLimits {
 // step in memory; a thread writes about once a second.
 //
 // Owner: the worker of rank 0. Threads: one for Add, any for Flush. Failure: steps that cannot be
-// written are counted and left out, because training must go on; `on_fault` receives the first
-// status, on the writer's thread.
+// written are dropped, because training must go on, and so are steps while too many are unwritten.
+// `on_fault` receives the first status, on the thread that writes.
 class CurveWriter {
  public:
-  // `folder` is created if it does not exist. `claim`: that of the attempt, larger than those of
-  // earlier ones.
+  // Creates `folder` if it does not exist. `claim` is StartJob.claim of the attempt and larger than
+  // the claim of any earlier attempt.
   CurveWriter(std::string folder, int64_t claim, std::function<void(const absl::Status&)> on_fault,
               CurveLimits limits = {});
-  // Writes what is left.
+  // Writes the remaining steps.
   ~CurveWriter();
 
-  // Adds a step. A step that does not follow the last one takes the place of those after it.
+  // Adds a step. It replaces all steps with the same or a larger number that were added before.
   void Add(const CurveStep& step);
   // Writes the added steps. Blocks on the disk. Called for each checkpoint, because a run that ends
-  // without notice continues from there.
+  // without notice resumes from the checkpoint.
   void Flush();
 
  private:
   void Loop();
-  // Writes runs of steps that follow each other, each as a block.
+  // Writes each run of consecutive steps as a block.
   void Write(const std::vector<CurveStep>& steps) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
   absl::Status WriteBlock(const std::string& block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);
   // Opens the next file when the current one is full.

@@ -8,10 +8,10 @@ PROGRAMS=(genesisd genesisctl genesis-worker)
 TESTS=(trainer_step_tests trainer_optim_tests trainer_run_tests trainer_models_tests scaler_driver model_driver
   checkpoint_driver)
 LIMIT_MIB=64
-# Libraries of the target itself: LibTorch and NVIDIA's libraries from its Python, and glibc.
+# Libraries that the target machine provides: LibTorch and NVIDIA's libraries in its Python, and glibc.
 FROM_TORCH='^lib(torch|c10|shm|gomp|cuda|cublas|cudnn|cufft|cufile|cupti|curand|cusolver|cusparse|nv|nccl)'
 FROM_GLIBC='^(ld-linux.*|linux-vdso|libc|libm|libdl|librt|libutil|libpthread|libresolv|libanl|libnsl)\.so'
-# Used by libexec/launch if the target's own are older than the programs need.
+# Used by libexec/launch if the target's own libraries are older than the programs need.
 FROM_GCC='^lib(stdc\+\+|gcc_s)\.so'
 
 usage() {
@@ -73,7 +73,7 @@ copy_programs() {
   copy_program "$BUILD/bin/genesisctl" "$ROOT/libexec/genesisctl"
   for name in "${PROGRAMS[@]}"; do starter "$ROOT/bin/$name" "$name"; done
   copy_program "$BUILD/bin/genesis-worker" "$ROOT/libexec/torch/genesis-worker"
-  # Installed beside the worker, which searches its folder; built if LibTorch has its CUDA half.
+  # Installed beside the worker, which searches its own folder. They exist if LibTorch has its CUDA half.
   for name in libgenesis_cuda.so libgenesis_nccl.so; do
     if [ -e "$BUILD/bin/$name" ]; then strip -o "$ROOT/libexec/torch/$name" "$BUILD/bin/$name"; fi
   done
@@ -101,7 +101,7 @@ copy_files() {
   "$GENESIS_ROOT/deploy/wheel.sh" --output "$WORK/wheel" >/dev/null
   python3 -m zipfile -e "$WORK"/wheel/genesis_trainer-*.whl "$ROOT/python"
   chmod 755 "$ROOT/tests/gpu/run" "$ROOT/benchmarks/run"
-  # genesisctl compile searches beside its own folder.
+  # genesisctl compile searches ../share/genesis relative to its own folder.
   mkdir -p "$ROOT/share/genesis"
   ln -s ../../trainer/compiled/python "$ROOT/share/genesis/compile"
 }
@@ -147,7 +147,7 @@ library_lines() {
   done
 }
 
-# Reproducible: equal files give an equal archive.
+# Makes a reproducible archive: equal files produce equal bytes.
 pack() {
   local bytes
   tar --create --directory "$WORK" --sort=name --owner=0 --group=0 --numeric-owner \

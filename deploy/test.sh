@@ -19,14 +19,14 @@ test_seconds() {
 slowest() {
   say ""
   say "Slowest tests:"
-  # head would end sort by a broken pipe.
+  # Not head, which would end sort with a broken pipe.
   test_seconds "$1" | sort -rn | awk 'NR <= 10 { print $1, "s ", $2 }'
 }
 
 # Output of each test of the last run.
 LAST_LOG=$GENESIS_ROOT/build/release/Testing/Temporary/LastTest.log
 
-# Lists GoogleTests that took more than a second: of a busy machine, or for tests/slow_tests.txt.
+# Lists GoogleTests that took more than a second: the machine was busy, or they belong in tests/slow_tests.txt.
 slow_units() {
   awk 'NR == FNR { known[$1]; next }
        /^\[       OK \] / && !($4 in known) { gsub(/[^0-9]/, "", $5); if ($5 + 0 > 1000) print "  " $5 / 1000 " s " $4 }' \
@@ -104,12 +104,12 @@ tests_left_out() {
   for room in "${NIGHTLY_OF_ROOM[@]}"; do
     if grep -q "^${room% *}" <<<"$changed"; then wanted+="|${room#* }"; fi
   done
-  # ctest also lists the tests that make what these need.
+  # ctest also lists the fixtures (make_...) that these tests need.
   names=$(ctest --preset release -N -L nightly | awk '/Test +#/ { print $NF }' | grep -v '^make_' | grep -Ev "$wanted" || true)
   printf '^(%s)$' "$(paste -sd '|' <<<"$names")"
 }
 
-# Minutes of a processor by label, from ctest's summary.
+# Prints the processor minutes per label, from ctest's summary.
 minutes_per_label() {
   awk '/^Label Time Summary/ { inside = 1; next }
        inside && / sec\*proc / {
@@ -151,7 +151,7 @@ main() {
     cp "$kept" "$costs"
   fi
   local log=$GENESIS_ROOT/build/release/ctest.log result=0
-  # More at once than processors, because many tests wait for daemons and machines.
+  # Runs more tests at once than there are processors, because many wait for daemons and machines.
   ctest --preset release --no-tests=error --parallel "$(($(nproc) * 3 / 2))" "${selected[@]}" | tee "$log" || result=$?
   if [ -e "$costs" ]; then cp "$costs" "$kept"; fi
   slowest "$log"

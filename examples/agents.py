@@ -36,14 +36,14 @@ def plan(predict, observation, mean, space, random):
     for _ in range(ROUNDS):
         plans = mean + spread * random.standard_normal((PLANS, *mean.shape), dtype="float32")
         found = predict({"observation": observation[None], "action": actions_of(space, plans)})
-        alive = (1 - found["done"]).cumprod(1)  # The probability that the episode goes on.
+        alive = (1 - found["done"]).cumprod(1)  # The probability that the episode has not ended.
         best = plans[(found["reward"] * alive).sum((1, 2)).argpartition(-BEST)[-BEST:]]
         mean, spread = best.mean(0), best.std(0) + 0.05
     return mean
 
 
 def episode(env, predict, random, seed):
-    """Acts for an episode, and returns what it earned."""
+    """Plays one episode. Returns the sum of its rewards."""
     mean = numpy.zeros((HORIZON, gymnasium.spaces.flatdim(env.action_space)), "float32")
     observation, _ = env.reset(seed=seed)
     earned, ended = 0.0, False

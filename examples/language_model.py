@@ -26,7 +26,7 @@ class ByteModel(nn.Module):
 
     def forward(self, ids):
         length = ids.shape[1]
-        mask = torch.ones(length, length, dtype=torch.bool, device=ids.device).triu(1)  # True: not seen.
+        mask = torch.ones(length, length, dtype=torch.bool, device=ids.device).triu(1)  # True: hidden from attention.
         hidden = self.tokens(ids) + self.places(torch.arange(length, device=ids.device))
         return self.head(self.norm(self.blocks(hidden, mask=mask, is_causal=True)))
 

@@ -10,10 +10,10 @@
 #SBATCH --open-mode=append
 set -u
 
-# --kill-on-bad-exit: a rank that fails takes the others along.
+# --kill-on-bad-exit: if one rank fails, Slurm also ends the others.
 srun --kill-on-bad-exit=1 genesis-worker --spec "$1" --checkpoint-dir "${CHECKPOINT_DIR:-checkpoints}" --resume latest
 status=$?
-# 1: stopped by a signal, with a checkpoint. Anything else is the end of the job, and so is scancel.
+# 1: a signal stopped the job, with a checkpoint. After any other status, or scancel, the job is not requeued.
 if [ "$status" -eq 1 ] && scontrol show job -o "$SLURM_JOB_ID" | grep -q JobState=RUNNING; then
   scontrol requeue "$SLURM_JOB_ID"
   sleep 60 # Slurm ends this script meanwhile.

@@ -23,7 +23,7 @@ class Metrics {
   Metrics(const std::string& deployment, const std::string& version);
   ~Metrics();
 
-  // Counts a move of a job to state `to`; `from` is UNSPECIFIED for a new or recovered job.
+  // Counts a transition of a job to state `to`; `from` is UNSPECIFIED for a new or recovered job.
   void JobMoved(training::v1::JobState from, training::v1::JobState to);
   // Sets the number of jobs in a state when the daemon starts.
   void SetJobs(training::v1::JobState state, int64_t count);
@@ -42,7 +42,7 @@ class Metrics {
   void CheckpointFailed();
   // Sets the oldest time since which a running job has unsaved work. Called by one thread.
   void SetUnprotectedSince(std::optional<double> unix_seconds);
-  // `reason`: "crash", "hang", "device_error", "daemon_restart".
+  // Counts a restart. `reason`: "crash", "hang", "device_error", "daemon_restart".
   void WorkerRestarted(const std::string& reason);
   void SetQueueDepth(int jobs);
   void SetWorkers(int busy, int warm, int slots);
@@ -57,17 +57,17 @@ class Metrics {
   // Counts a reload of settings, tokens or certificates.
   void ConfigReloaded(bool success);
   void SetCertificateEnd(double unix_seconds);
-  // Counts a refusal. `reason`: "file_handles", "max_connections", "resets".
+  // Counts a refused connection. `reason`: "file_handles", "max_connections", "resets".
   void ConnectionRefused(const std::string& reason);
   void AuditLineLost();
   // Counts exceptions that were caught at entry points of calls.
   void ErrorsCaught(int64_t errors);
   void HistoryRowsLost(int64_t rows);
-  // `signal`: "traces" or "metrics".
+  // Counts items that were not exported. `signal`: "traces" or "metrics".
   void OtlpDropped(const std::string& signal, int64_t items);
   // Counts an attempt to deliver an event. `outcome`: "delivered", "failed", "dead".
   void WebhookAttempted(const std::string& endpoint, const std::string& outcome);
-  // Exports the counters of an endpoint from 0 on.
+  // Exports the counters of an endpoint, starting at 0.
   void AddWebhookEndpoint(const std::string& endpoint);
   // Sets the age of the oldest event that waits for an endpoint.
   void SetOldestWebhook(double seconds);

@@ -46,15 +46,15 @@ struct RunningStatistics {
   // Each of the next two is the value of the job that reported last among the jobs that have one.
   std::optional<double> loss_scale;
   std::optional<double> held_out_loss;
-  // Peak memory relative to FP32's of the same workload; from the job with the largest ratio.
+  // Peak memory relative to FP32 on the same workload, from the job with the largest ratio.
   std::optional<double> memory_ratio;
-  // Speed relative to FP32's on the same workload; from the job with the smallest ratio.
+  // Speed relative to FP32 on the same workload, from the job with the smallest ratio.
   std::optional<double> speed_ratio;
-  // Fraction of a step that a rank waits for others; from the multi-rank job with the largest.
+  // Fraction of a step that a rank waits for others, from the job with the largest fraction.
   std::optional<double> wait_ratio;
   std::map<std::string, AllocatorMemory> memory;  // Sums over jobs, by label of the mode.
   std::set<std::pair<std::string, std::string>> precisions;  // Labels of mode and device.
-  // At most kMaxJobs jobs: those whose loss is not finite or diverges most, as for `loss` above.
+  // At most kMaxJobs jobs: those whose loss is not finite, then those that diverge most.
   std::vector<JobStatistics> jobs;
 };
 

@@ -101,11 +101,11 @@ struct Metrics::Series {
   GaugeFamily webhook_age = Gauge("genesis_webhook_oldest_pending_seconds");
   CounterFamily requests = Counter("genesis_requests_total");
 
-  // Held while a group of series changes and during a scrape: no scrape sees half of a change.
+  // Held while a group of series changes and during a scrape, which so sees all changes or none.
   std::mutex exchange_mutex;
   std::set<std::pair<std::string, std::string>> precisions_shown;  // Mode and device.
   std::vector<JobStatistics> jobs_shown;                           // Rendered at each scrape.
-  std::map<std::string, std::set<std::string>> throttle_reasons;   // Exported, by device.
+  std::map<std::string, std::set<std::string>> throttle_reasons;   // Exported reasons, by device.
 };
 
 }  // namespace genesis

@@ -34,7 +34,7 @@ absl::StatusOr<ReplayFile> ReplayFile::OpenToWrite(const std::string& path, int 
   return ReplayFile(path, fd);
 }
 
-// Not by O_TMPFILE, which some file systems lack.
+// Does not use O_TMPFILE, which some file systems lack.
 absl::StatusOr<ReplayFile> ReplayFile::Unnamed(const std::string& folder) {
   std::string path = absl::StrCat(folder, "/.part-XXXXXX");
   const int fd = mkostemp(path.data(), O_CLOEXEC);

@@ -18,7 +18,7 @@ class ReplayFile {
   static absl::StatusOr<ReplayFile> OpenToRead(const std::string& path);
   // Creates the file if it does not exist. `flags` are further flags for open(2).
   static absl::StatusOr<ReplayFile> OpenToWrite(const std::string& path, int flags);
-  // Creates a file in the folder that has no name, so that it ends with its descriptor.
+  // Creates a file without a name in the folder. It disappears when its descriptor is closed.
   static absl::StatusOr<ReplayFile> Unnamed(const std::string& folder);
   ReplayFile() = default;
   ReplayFile(ReplayFile&& other) noexcept

@@ -40,7 +40,7 @@ constexpr std::array<TypeRow, 9> kTypes = {{{ColumnFormat::kBool, "bool", 1},
 
 const TypeRow& RowOf(ColumnFormat type) { return kTypes[static_cast<size_t>(type)]; }
 
-// Returns the format and sizes: "uint8 [64, 64, 3]".
+// Returns the format and the sizes of a column: "uint8 [64, 64, 3]".
 std::string Form(const ReplayColumn& column) {
   std::vector<std::string> sizes;
   if (column.is_variable()) sizes.push_back(absl::StrCat(kAtMost, column.max_length));
@@ -58,7 +58,7 @@ bool IsColumnName(absl::string_view name) {
          std::all_of(name.begin(), name.end(), accepted);
 }
 
-// Returns "" or what is wrong with a column, and what is accepted.
+// Returns "" if a column is valid, otherwise what is wrong with it and what is accepted.
 std::string Fault(const ReplayColumn& column) {
   if (!IsColumnName(column.name)) {
     return absl::StrCat("column ", QuoteValue(column.name),
@@ -78,7 +78,7 @@ std::string Fault(const ReplayColumn& column) {
     return absl::StrCat(place, "is ", Form(column),
                         "; accepted for bytes: no shape, and a max_length");
   }
-  // Bounds before products, so that no product overflows.
+  // Check each bound before multiplying, so that no product overflows.
   int64_t bytes = static_cast<int64_t>(RowOf(column.type).size);
   std::vector<int64_t> sizes = column.shape;
   if (column.max_length != 0) sizes.push_back(column.max_length);
@@ -95,7 +95,7 @@ std::string Fault(const ReplayColumn& column) {
   return "";
 }
 
-// The place of a column in rows.
+// Returns the key by which the columns of a row are sorted.
 auto Order(const ReplayColumn& column) {
   const int rank = column.name == kObservations       ? 0
                    : column.name == kActions          ? 1
@@ -109,7 +109,7 @@ bool IsVector(const ReplayColumn& column, absl::string_view name) {
          column.shape[0] <= kMaxVectorSize && !column.is_variable();
 }
 
-// Parses one line of Describe.
+// Parses one line that Describe returned.
 std::optional<ReplayColumn> ParseColumn(absl::string_view line) {
   const std::vector<absl::string_view> words = absl::StrSplit(line, absl::MaxSplits(' ', 2));
   if (words.size() != 3) return std::nullopt;

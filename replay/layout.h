@@ -46,13 +46,13 @@ struct ReplayColumn {
   bool operator==(const ReplayColumn&) const = default;
 };
 
-// Returns the bytes of one number, and "float32".
+// Return the size of one number in bytes, and the name of a format, such as "float32".
 uint64_t ColumnFormatSize(ColumnFormat type);
 std::string ColumnFormatName(ColumnFormat type);
 
-// The location of a variable value, as a row contains it.
+// The location of a variable value, as stored in a row.
 struct VariableValue {
-  uint32_t offset = 0;  // From the end of the record's rows.
+  uint32_t offset = 0;  // Bytes from the end of the record's rows.
   uint32_t bytes = 0;
 };
 
@@ -79,7 +79,7 @@ class ReplayLayout {
   static std::optional<ReplayLayout> Parse(absl::string_view text);
 
   const std::vector<ReplayColumn>& columns() const { return columns_; }
-  // Returns the place of a column in columns(), or nullopt.
+  // Returns the index of a column in columns(), or nullopt if the layout does not have it.
   std::optional<size_t> Find(absl::string_view name) const;
   // Returns the offset of a column's value, or of its VariableValue, in a row.
   uint64_t offset(size_t column) const { return offsets_[column]; }
@@ -98,8 +98,8 @@ class ReplayLayout {
   bool is_vectors_ = false;
 };
 
-// Returns the first difference: "column actions is float32 [1] in this buffer and float32 [2] in
-// the request".
+// Returns the first difference between two layouts: "column actions is float32 [1] in this buffer
+// and float32 [2] in the request".
 std::string LayoutDifference(const ReplayLayout& buffer, const ReplayLayout& request);
 
 }  // namespace genesis

@@ -35,7 +35,7 @@ absl::Status ReplayBatch::Add(const ReplayLayout& layout, const ReplayRows& rows
   return absl::OkStatus();
 }
 
-// Moves the parts in memory to the file.
+// Moves all parts that are in memory to the file.
 absl::Status ReplayBatch::WriteHeld() {
   if (!file_) {
     absl::StatusOr<ReplayFile> file = ReplayFile::Unnamed(folder_);

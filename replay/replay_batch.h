@@ -14,9 +14,9 @@
 
 namespace genesis {
 
-// A batch on its way into a buffer, in one or more parts. Parts of up to kMaxHeldBytes together are
-// in memory, and those before them in a file without a name, which disappears with the batch or the
-// process.
+// A batch of one or more parts, before it is appended to a buffer. The newest parts, together up to
+// kMaxHeldBytes, are in memory. Earlier parts are in a file without a name, which disappears with
+// the batch or the process.
 //
 // Owner: a stream. Threads: one at a time. Failure: the statuses below and those of ReplayFile.
 class ReplayBatch {
@@ -25,12 +25,12 @@ class ReplayBatch {
     uint32_t count = 0;
     uint64_t body_size = 0;
     uint32_t body_checksum = 0;
-    std::string record;   // Room for the header, and the body; empty if they are in the file.
+    std::string record;   // Space for the header, then the body; empty if in the file.
     uint64_t offset = 0;  // Offset in the file.
   };
   static constexpr uint64_t kMaxHeldBytes = 8 << 20;
 
-  // `folder` is for the file. It must exist if the batch has several parts.
+  // `folder` receives the file. It must exist if the parts together exceed kMaxHeldBytes.
   ReplayBatch(std::string id, std::string folder)
       : id_(std::move(id)), folder_(std::move(folder)) {}
 

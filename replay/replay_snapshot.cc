@@ -30,7 +30,7 @@ absl::StatusOr<ReplaySnapshot> ReplaySnapshot::Open(const std::string& folder, R
   return snapshot;
 }
 
-// Adds the segments that begin with number `from` or a later one, without their records.
+// Opens the segments whose first transition is `from` or later, without reading their records.
 absl::Status ReplaySnapshot::OpenSegments(uint64_t from) {
   const size_t before = segments_.size();
   absl::Status status;
@@ -56,7 +56,7 @@ absl::Status ReplaySnapshot::OpenSegments(uint64_t from) {
   return status;
 }
 
-// Reads the segments that follow the first `from`, which are open.
+// Reads the records of all open segments except the first `from` segments.
 absl::Status ReplaySnapshot::ReadSegments(size_t from, RowVisitor visit) {
   for (size_t i = from; i < segments_.size(); ++i) {
     Segment& segment = segments_[i];
@@ -98,7 +98,7 @@ absl::Status ReplaySnapshot::ReadNew(RowVisitor visit) {
     const size_t before = segments_.size();
     if (status = OpenSegments(next() + (begun ? 0 : 1)); !status.ok()) return status;
     if (segments_.size() == before) {
-      // A batch that is being written.
+      // The unfinished batch is still being written.
       if (!finished) return absl::OkStatus();
       return absl::NotFoundError(absl::StrCat(
           folder_,

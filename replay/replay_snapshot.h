@@ -26,8 +26,8 @@ class ReplaySnapshot {
 
   static absl::StatusOr<ReplaySnapshot> Open(const std::string& folder, RowVisitor visit);
 
-  // Adds what was appended since. Skips transitions that were evicted before they could be read, so
-  // that the numbers have a gap. Cheap if there is nothing new: three system calls.
+  // Adds the transitions appended since the last read. Skips those that were evicted before it read
+  // them, so that the numbers have a gap. Cheap if there is nothing new: three system calls.
   absl::Status ReadNew(RowVisitor visit);
   // Returns the number of the oldest transition whose segment is still in the folder.
   uint64_t FirstInFolder() const;
@@ -37,13 +37,13 @@ class ReplaySnapshot {
   const ReplayLayout& layout() const { return layout_; }
   // Number of the oldest transition, counted since the buffer was created.
   uint64_t first() const { return segments_.front().scan.header.first; }
-  // The number after that of the newest transition.
+  // Number that follows that of the newest transition.
   uint64_t next() const { return segments_.back().next(); }
   // Number of transitions, if there is no gap.
   int64_t size() const { return static_cast<int64_t>(next() - first()); }
   // Returns "3 segments, transitions 4096 to 16383".
   std::string Describe() const;
-  // Copies rows from number `first` on in the format of segment.h. Requires that none is missing.
+  // Copies `count` rows, from number `first` on, in the format of segment.h. Requires all of them.
   absl::Status Read(uint64_t first, int64_t count, char* out) const;
   // Copies a variable value of transition `number`, as its row describes it.
   absl::Status ReadValue(uint64_t number, const VariableValue& value, char* out) const;
@@ -69,7 +69,7 @@ class ReplaySnapshot {
   absl::Status ReadSegments(size_t from, RowVisitor visit);
   absl::Status ReadRows(bool last, RowVisitor visit, Segment& segment);
   bool InFolder(uint64_t segment) const;
-  // Return what contains a transition.
+  // Return the segment, and the record in it, that contain a transition.
   std::deque<Segment>::const_iterator SegmentOf(uint64_t number) const;
   static std::vector<Rows>::const_iterator RecordOf(const Segment& segment, uint64_t number);
 

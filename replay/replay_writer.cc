@@ -132,7 +132,7 @@ absl::Status ReplayWriter::LoadSegment(uint64_t first, bool last) {
   }
   for (const RecordEntry& record : segment.records) {
     Place& place = batches_[record.id];
-    // An id may be used again once its batch is evicted, so not in the same segment.
+    // A batch ID may be reused once its batch is evicted, so only in a later segment.
     if (place.segment != first) place = {.segment = first, .records = {}};
     place.records.push_back(record);
     next_ = record.first + record.count;

@@ -11,7 +11,7 @@
 namespace genesis {
 namespace {
 
-// The bits of a floating-point format that are all set in NaN and infinity; 0 for other formats.
+// Returns the bits of a floating-point format that are all set in NaN and infinity; 0 for others.
 uint64_t ExponentBits(ColumnFormat type) {
   switch (type) {
     case ColumnFormat::kFloat16:
@@ -27,8 +27,8 @@ uint64_t ExponentBits(ColumnFormat type) {
   }
 }
 
-// Returns the index of the first number that is NaN or infinite, or -1. Without a branch for each
-// number, so that the compiler uses vectors.
+// Returns the index of the first number that is NaN or infinite, or -1. Does not branch for each
+// number, so that the compiler can vectorize the loop.
 template <typename Bits>
 int64_t FirstNotFinite(absl::string_view values, uint64_t exponent) {
   constexpr size_t kStride = 4096;
@@ -51,7 +51,7 @@ int64_t FirstNotFinite(absl::string_view values, uint64_t exponent) {
   return -1;
 }
 
-// Returns the index of the first number that the column cannot hold, or -1.
+// Returns the index of the first number that is not finite, or is a bool other than 0 and 1; or -1.
 int64_t FirstBad(ColumnFormat type, absl::string_view values) {
   const uint64_t exponent = ExponentBits(type);
   if (type == ColumnFormat::kBool) {
@@ -70,18 +70,18 @@ int64_t FirstBad(ColumnFormat type, absl::string_view values) {
   }
 }
 
-// Returns "nan", "inf" or "-inf" for a number that is not finite, and a bool as a number.
+// Returns "nan", "inf" or "-inf" for a number that is not finite. A bool is returned as its number.
 std::string BadText(ColumnFormat type, const char* at) {
   if (type == ColumnFormat::kBool) return absl::StrCat(static_cast<unsigned char>(*at));
   uint64_t bits = 0;
   std::memcpy(&bits, at, ColumnFormatSize(type));
   const uint64_t exponent = ExponentBits(type);
-  const uint64_t fraction = exponent & (0 - exponent);  // Its lowest bit is above the fraction.
+  const uint64_t fraction = exponent & (0 - exponent);  // The bit above the fraction.
   if ((bits & (fraction - 1)) != 0) return "nan";
   return bits > exponent ? "-inf" : "inf";
 }
 
-// Returns "[3, 0]": the place of a number in a value that may have a variable first dimension.
+// Returns the index of a number in its value: "[3, 0]". The first dimension may be variable.
 std::string Place(const ReplayColumn& column, int64_t element) {
   std::vector<int64_t> place;
   for (auto size = column.shape.rbegin(); size != column.shape.rend(); ++size) {
@@ -151,7 +151,7 @@ class ColumnCheck {
                                  column_.Describe(), ")"));
   }
 
-  // Returns the transition of a number, and the number's place in it.
+  // Returns the transition that contains a number, and the number's index in that transition.
   std::pair<int64_t, int64_t> Find(int64_t number) const {
     const int64_t elements = column_.elements();
     if (!column_.is_variable()) return {number / elements, number % elements};

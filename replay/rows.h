@@ -15,7 +15,7 @@ namespace genesis {
 struct ReplayRows {
   struct Column {
     absl::string_view values;                 // Transition after transition, in C order.
-    absl::Span<const uint32_t> lengths = {};  // Values in each transition; for a variable column.
+    absl::Span<const uint32_t> lengths = {};  // Values per transition of a variable column.
   };
   std::vector<Column> columns;      // In the order of the layout.
   absl::Span<const float> rewards;  // One per transition.

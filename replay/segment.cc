@@ -13,7 +13,7 @@ namespace genesis {
 namespace {
 
 constexpr char kMagic[] = "GNSRPLY1";
-constexpr uint32_t kVectors = 1;  // Versions.
+constexpr uint32_t kVectors = 1;  // Version of a header with two sizes.
 constexpr uint32_t kDeclared = 2;
 constexpr uint32_t kRecordMagic = 0x44434552;  // "RECD"
 constexpr size_t kNameDigits = 20;

@@ -80,12 +80,12 @@ struct RecordEntry {
 };
 
 std::string SegmentName(uint64_t first);
-// Returns the number in a segment's name, or nullopt for another file.
+// Returns the number in the file name of a segment, or nullopt for another file name.
 std::optional<uint64_t> SegmentFirst(const std::string& name);
 
 std::string EncodeSegmentHeader(const SegmentHeader& header);
-// Returns nullopt unless `bytes` begins with a header of version 1 or 2. It needs at most
-// kSegmentHeaderSize + kMaxDeclaration bytes. Sets `version`; 0 if damaged.
+// Returns nullopt unless `bytes` begins with a header of version 1 or 2. Needs at most
+// kSegmentHeaderSize + kMaxDeclaration bytes. Sets `version`, to 0 if the header is damaged.
 std::optional<SegmentHeader> DecodeSegmentHeader(absl::string_view bytes, uint32_t& version);
 
 std::string EncodeRecordHeader(const RecordEntry& record);

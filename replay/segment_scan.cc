@@ -159,7 +159,7 @@ absl::StatusOr<ReplayLayout> ReadReplayLayout(const std::string& folder) {
     return absl::NotFoundError(
         absl::StrCat(folder, ": holds no replay buffer; append to it first"));
   }
-  // The newest segment, because the writer does not evict it.
+  // Open the newest segment, because the writer never evicts it.
   const absl::StatusOr<ReplayFile> file =
       ReplayFile::OpenToRead(absl::StrCat(folder, "/", SegmentName(segments->back())));
   if (!file.ok()) return file.status();

@@ -17,9 +17,9 @@ struct SegmentScan {
   SegmentHeader header;
   std::vector<RecordEntry> records;
   uint64_t sound_size = 0;  // Bytes up to the end of the last record of a complete batch.
-  uint64_t torn_size = 0;   // Bytes after them, of an unfinished batch.
+  uint64_t torn_size = 0;   // Bytes after that, which belong to an unfinished batch.
 
-  // Returns the number after that of the last transition.
+  // Returns the number that follows that of the last transition.
   uint64_t next() const {
     return records.empty() ? header.first : records.back().first + records.back().count;
   }
@@ -29,7 +29,7 @@ struct SegmentScan {
 using RowsVisitor =
     absl::FunctionRef<void(const RecordEntry& record, absl::Span<const ReplayRowEnd> ends)>;
 
-// Reads a whole segment and verifies every checksum. `last` allows a torn batch at its end.
+// Reads a whole segment and verifies every checksum. If `last`, its end may be an unfinished batch.
 // DATA_LOSS for damage, with the file and the byte.
 absl::StatusOr<SegmentScan> ScanSegment(const ReplayFile& file, bool last, RowsVisitor visit);
 

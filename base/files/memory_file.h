@@ -26,11 +26,11 @@ class MemoryFile {
 
   // Appends. Writes with a system call, which spares the page faults and the zeroing of a mapping.
   absl::Status Write(const void* data, size_t size);
-  // Ends the writing. Requires that something was written.
+  // Seals the file, so that no process can change it. Requires that something was written.
   absl::Status Seal();
 
   int descriptor() const { return descriptor_; }
-  // The content. Requires that the file is sealed.
+  // Returns the content. Requires that the file is sealed.
   std::string_view content() const { return content_; }
 
  private:

@@ -81,7 +81,7 @@ absl::Status MemorySocket::Send(const std::string& bytes, int descriptor) {
     const ssize_t sent = sendmsg(socket_, &message, MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0) return SocketFailed("sendmsg");
-    // The descriptor has left with the first bytes.
+    // The descriptor was sent with the first bytes.
     message.msg_control = nullptr;
     message.msg_controllen = 0;
     auto left = static_cast<size_t>(sent);

@@ -20,16 +20,16 @@ struct SafetensorsPart {
 };
 
 // Returns the beginning of a .safetensors file: the length of its header and the header. The
-// elements of `parts` follow it in the same order, aligned if their types are ordered by size.
+// elements of `parts` follow in the same order. They are aligned if the types are ordered by size.
 std::string SafetensorsHead(const std::vector<SafetensorsPart>& parts,
                             const std::map<std::string, std::string>& metadata);
 
-// Returns the beginning of a file of weights that holds those tensors for which `takes` is true.
+// Returns the beginning of a file of weights with those tensors for which `takes` returns true.
 std::string WeightsHead(const training::v1::PublishedWeights& weights,
                         const std::function<bool(const training::v1::PublishedTensor&)>& takes);
 
-// Returns the elements of each tensor of such a file, in the order of weights.tensors(). Requires
-// that it has them all.
+// Returns the elements of each tensor of a file of weights, in the order of weights.tensors().
+// Requires that the file contains every tensor of `weights`.
 std::vector<std::string_view> WeightsElements(const training::v1::PublishedWeights& weights,
                                               std::string_view file);
 

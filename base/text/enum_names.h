@@ -9,7 +9,7 @@
 namespace genesis {
 
 // Names of enum values as users write them: without the prefix of their type, "FP32" for
-// PRECISION_MODE_FP32. The prefix is what stands before "UNSPECIFIED" in the name of number 0.
+// PRECISION_MODE_FP32. The prefix is the part before "UNSPECIFIED" in the name of the value 0.
 std::string ShortEnumName(const google::protobuf::EnumValueDescriptor& value);
 
 // Returns the value with this short or full name; null if there is none.

@@ -33,8 +33,8 @@ inline constexpr size_t kMaxFaultsListed = 20;
 // errors. Requires at least one.
 absl::Status ToStatus(const std::vector<FieldError>& errors, const std::string& file = "");
 
-// Returns `text` in double quotes for messages, with control characters escaped, cut after 120
-// bytes.
+// Returns `text` in double quotes, for an error message. Control characters are escaped, and the
+// text is cut after 120 bytes.
 std::string QuoteValue(absl::string_view text);
 
 // Returns the shortest text that reads back as `value`: "0.1", "1e-08".

@@ -25,7 +25,7 @@ std::string BoundedText(absl::string_view text, size_t max_bytes);
 std::string WordsText(const std::vector<std::string>& words);
 
 // Bounds in bytes for untrusted text that is kept.
-inline constexpr size_t kMaxMessageBytes = 4096;  // A failure's message, an incident's, a reason.
+inline constexpr size_t kMaxMessageBytes = 4096;  // A failure's or incident's message, or a reason.
 inline constexpr size_t kMaxLineBytes = 1024;     // One line of a log.
 inline constexpr size_t kMaxNameBytes = 200;      // A name, a path or a key inside a message.
 

@@ -26,7 +26,7 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path);
 // its root is not a mapping.
 std::optional<YAML::Node> LoadYamlMapping(const std::string& text, std::vector<FieldError>& errors);
 
-// Describes `node` for messages: its kind, or its text in quotes.
+// Describes `node` in an error message: its kind, or its text in quotes.
 std::string DescribeYaml(const YAML::Node& node);
 
 }  // namespace genesis

@@ -9,7 +9,7 @@ set -eu
 FILE=${GENESIS_ENVIRONMENT_FILE:-/etc/genesis/environment}
 
 if [ -e "$FILE" ] && [ ! -r "$FILE" ]; then
-  # The file may contain a rollback.
+  # An unreadable file may contain a rollback, so the gate is closed.
   echo "entrypoint.sh: $FILE cannot be read by user $(id -u): reduced precision stays off." \
     "Make it readable: chmod 0644 $FILE" >&2
   export ENABLE_FP16_TRAINING=false

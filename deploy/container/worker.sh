@@ -19,14 +19,14 @@ while [ "$stopping" = no ]; do
   worker=$!
   # The signal may have arrived before there was a worker to forward it to.
   if [ "$stopping" = yes ]; then kill -TERM "$worker" 2>/dev/null; fi
-  # A signal also ends wait, before the worker has checkpointed its job.
+  # A signal also ends wait, before the worker has checkpointed its job, so wait again.
   while :; do
     wait "$worker"
     status=$?
     kill -0 "$worker" 2>/dev/null || break
   done
   worker=
-  # An unusable flag does not fix itself; all other errors, such as an unreachable daemon, may.
+  # An unusable flag does not fix itself. Any other error, such as an unreachable daemon, may.
   if [ "$status" = "$UNUSABLE" ]; then exit "$UNUSABLE"; fi
   if [ "$stopping" = no ] && [ "$status" != 0 ]; then sleep "$PAUSE"; fi
 done

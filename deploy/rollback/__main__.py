@@ -12,7 +12,7 @@ INTERRUPTED, BROKEN_PIPE = 130, 141
 
 def main(program, words):
     """Runs a procedure and returns the exit code. Every error is one line on standard error."""
-    # Each line is seen when it is printed, also in a pipe.
+    # Flush each line when it is printed, also into a pipe.
     sys.stdout.reconfigure(line_buffering=True)
     # A web proxy cannot reach listeners of this machine.
     others = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
@@ -26,7 +26,7 @@ def main(program, words):
     except KeyboardInterrupt:
         text, code = "interrupted; what the printed steps have changed stays changed", INTERRUPTED
     except BrokenPipeError:
-        # Otherwise the interpreter tries to write the rest when it ends.
+        # Otherwise the interpreter tries to write the rest of the output when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         text, code = "its output is not read any more; what the printed steps have changed stays changed", BROKEN_PIPE
     except Failure as failure:

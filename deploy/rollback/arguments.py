@@ -1,4 +1,4 @@
-"""The options of genesis-rollback. The help is also the grammar: it lists which options there are, what they take and their defaults."""
+"""The options of genesis-rollback. The help is also the grammar: it lists the options with their values and defaults."""
 
 import argparse
 import datetime

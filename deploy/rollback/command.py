@@ -57,7 +57,7 @@ class Command(typing.NamedTuple):
 
 
 def quoted(word):
-    """Returns the word as bash reads it, in the way of printf %q."""
+    """Returns the word quoted for bash, like printf %q."""
     if not word or not word.isprintable():
         return shlex.quote(word)
     return re.sub(r"""^[#~]|(?<=[:=])~|[] !"$&'()*,;<>?[\\^`{|}]""", r"\\\g<0>", word)

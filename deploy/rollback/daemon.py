@@ -40,7 +40,7 @@ class Daemon:
         return self.target.inside(*words, self.http + path, stdin=stdin)
 
     def ctl(self, *words, stdin=""):
-        """Returns a command of genesisctl. The token is sent first on stdin, because no other program of that machine may read it."""
+        """Returns a command of genesisctl. The token is sent first on stdin, so that no other program of that machine can read it."""
         full = ["genesisctl", "--server", self.server, *words]
         if self.target.remote and self.token:
             full, stdin = ["sh", "-c", WITH_TOKEN, "sh", *full], f"{self.token}\n{stdin}"
@@ -53,12 +53,12 @@ class Daemon:
         return None if found is None else str(value).lower() if isinstance(value, bool) else str(value)
 
     def metric(self, name):
-        """Returns the value of its first series as text; empty if it is absent."""
+        """Returns the value of the first series of a metric as text; empty if the metric is absent."""
         found = re.search(rf"^{name}[ {{].*?(\S+)$", self.page("/metrics").run().stdout, re.MULTILINE)
         return found[1] if found else ""
 
     def jobs_in_reduced_precision(self):
-        """Returns their IDs; None if the daemon does not answer."""
+        """Returns the IDs of jobs that run in reduced precision; None if the daemon does not respond."""
         found = document(self.ctl("--output", "json", "jobs", "--state", "RUNNING", "--state", "STARTING"))
         return None if found is None else [job["id"] for job in found.get("jobs", []) if mode_of(job) in REDUCED]
 

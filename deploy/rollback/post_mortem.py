@@ -13,7 +13,7 @@ FP16_STATS = "SELECT * FROM fp16_stats WHERE timestamp > datetime('now', '-24 ho
 
 
 class PostMortem:
-    """Collects into the folder of --output. A dry run only prints what it would do."""
+    """Collects data into the folder of --output. A dry run only prints what it would collect."""
 
     def __init__(self, daemon):
         self.daemon, self.target, self.options, self.note = daemon, daemon.target, daemon.target.options, daemon.target.progress.note
@@ -44,7 +44,7 @@ class PostMortem:
                 path.unlink()
 
     def snapshot(self, name):
-        """Saves the daemon's current state; short, because an emergency waits for it."""
+        """Saves the daemon's current state. It is fast, because an emergency waits for it."""
         if self.would(f"keep status, statistics, metrics and jobs as they are now ({name})"):
             return
         self.collect(f"{name}/time", Command(["date", "+%s"]))
@@ -63,7 +63,7 @@ class PostMortem:
             self.collect(f"details/{name}", command)
 
     def details(self):
-        """Yields (file, command) of what is the same for every kind of target."""
+        """Yields (file, command) for the data that every kind of target has."""
         ctl, inside = self.daemon.ctl, self.target.inside
         yield "metrics-export.json", self.daemon.page("/api/metrics/export")
         yield "history.csv", ctl("history", "--csv", "--since", "24h")

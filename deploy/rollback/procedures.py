@@ -179,7 +179,7 @@ class Procedures:
             try:
                 verdicts = criteria.verdicts(options)
             except Failure as failure:
-                # Figures that cannot be read meet no criterion.
+                # Metrics that cannot be read do not meet any criterion.
                 print(f"rollback.sh: {failure}", file=sys.stderr)
                 return NOT_MET
         for text, met in verdicts:

@@ -14,8 +14,8 @@ class Progress:
         self.options, self.times, self.began = options, [], time.monotonic()
 
     def perform(self, title, steps, confirmation=()):
-        """Runs (text, function) of each step after the confirmation, a word and a question, until a function returns an exit code.
-        Returns that, otherwise 0."""
+        """Runs the steps, each (text, function), after `confirmation`, (word, question), until a function returns an exit code.
+        Returns that code, or 0 if no function returns one."""
         self.began = time.monotonic()
         print(title + (" (dry run: nothing is changed)" if self.options.dry_run else ""))
         if confirmation:

@@ -6,14 +6,14 @@ from command import Command, Failure
 class Target:
     """A service under one service manager. A gate is the text "true" or "false". A command that fails raises `Failure`.
 
-    Each kind defines these, of which those that change something print their commands, and only print them in a dry run:
+    Each kind defines the methods below. Methods that change something print their commands; a dry run only prints them.
 
     name(), log_hint()           how texts call the service, and where a user finds its log
     found(), check()             whether it exists here; raises `Failure` unless it does and can be changed
     inside(*words, stdin="")     the command that runs `words` beside the daemon
     gate(), set_gate(gate)       the gate of the next start, empty if it is not set
     restart(gate), kill()        restarts with that gate; kills without a checkpoint
-    running()                    "active", otherwise what the manager says
+    running()                    "active", otherwise the state that the manager reports
     log(lines)                   the command that prints the newest lines of the log
     details()                    (file, command) of what the post-mortem saves
     canary_start(), canary_promote(), canary_abort()
@@ -31,7 +31,7 @@ class Target:
         self.progress.run(Command(list(words)))
 
     def canary_wait(self, daemon):
-        """Waits until the canary runs. Later calls are about the canary, if it is not the service itself."""
+        """Waits until the canary runs. Later calls refer to the canary, unless it is the service itself."""
         daemon.wait_until_ready()
 
 

@@ -54,7 +54,7 @@ class Kubernetes(Target):
         self.change("patch", *CONFIG, "--type", "merge", "--patch", f'{{"data":{{"ENABLE_FP16_TRAINING":"{gate}"}}}}')
 
     def restart(self, gate):
-        """Restarts by `set env`, which changes the pod's template and so starts a rollout; explicitly if it changes nothing."""
+        """Starts a rollout by `set env`, which changes the pod's template. If nothing changed, restarts explicitly."""
         generation = self.kube("get", self.deployment, "-o", GENERATION)
         before = generation.output()
         self.change("set", "env", self.deployment, f"ENABLE_FP16_TRAINING={gate}")

@@ -20,7 +20,7 @@ RECORDINGS = {"pendulum": "Pendulum-v1", "cartpole": "CartPole-v1"}
 
 
 def record(environment_id: str, transitions: int) -> dict[str, np.ndarray]:
-    """Plays whole episodes until at least `transitions` transitions are there."""
+    """Plays whole episodes until at least `transitions` transitions are recorded."""
     environment = gymnasium.make(environment_id)
     environment.action_space.seed(SEED)
     columns = {

@@ -37,7 +37,7 @@ __all__ = ["AbortedError", "AlreadyExistsError", "Appender", "AsyncClient", "Asy
            "UnauthenticatedError", "UnavailableError", "WeightsVersion", "WorldModel", "export", "from_images", "from_parquet", "from_text", "from_tokens", "load_checkpoint"]
 
 
-# Names of earlier training code that ran in the caller's process, with what replaces each here (docs/founding_names.md).
+# Names of earlier training code that ran in the caller's process, each with its replacement here (docs/founding_names.md).
 _REPLACED = {
     "ExtendedFP16Trainer": "genesis.Client().train(module, data, ...), which a daemon runs",
     "FP16Trainer": "genesis.Client().train(module, data, ...), which a daemon runs",

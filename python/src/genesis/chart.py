@@ -16,12 +16,12 @@ from genesis.requests import event_filter
 if TYPE_CHECKING:
     from genesis.job import Job
 
-# Fewest seconds between two drawings of a running job.
+# Minimum number of seconds between two drawings of a running job.
 SECONDS = 1.0
 # Weight of the earlier points in the smoothed loss; the dashboard has the same default.
 SMOOTHING = 0.6
 EVENTS = ("state_changed", "precision_changed", "evaluated", "metrics_reported")
-# Most reported metrics in a chart, in the order of their names.
+# Maximum number of reported metrics in a chart, taken in the order of their names.
 MOST_REPORTED = 6
 
 
@@ -114,7 +114,7 @@ def _restarts(events: Sequence[Event], curves: Any) -> Iterator[int]:
 
 
 def _smoothed(values: Sequence[float]) -> List[float]:
-    """Returns an exponential moving average that is corrected for its start, so that a constant stays one."""
+    """Returns an exponential moving average with bias correction, so that a constant sequence stays constant."""
     found, total, weight = [], 0.0, 0.0
     for value in values:
         if math.isfinite(value):

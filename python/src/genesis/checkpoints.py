@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def load_checkpoint(path: FilePath) -> Dict[str, Any]:
     """Loads a local checkpoint file like ``torch.load``, with tensors on the CPU and ``weights_only=True``.
 
-    A sharded checkpoint (``checkpoint.sharded``) gives the same result as a single file. Its shards must be in the same folder.
+    A sharded checkpoint (``checkpoint.sharded``) returns the same content as a single file. Its shards must be in the same folder.
 
     Args:
         path: the checkpoint file; for a sharded checkpoint, the file that lists the shards.

@@ -364,16 +364,16 @@ class Client:
         Args:
             dataset: name of the replay buffer.
             capacity: maximum number of transitions; 0 keeps the current one, which is 1000000 for a new buffer.
-            columns: the columns of the buffer, such as ``{"observations": genesis.Column("uint8", (64, 64, 3)), ...}``. Default: as the first
-                transitions are.
+            columns: the columns of the buffer, such as ``{"observations": genesis.Column("uint8", (64, 64, 3)), ...}``. Default: those of the
+                first transitions.
         """
         return Appender(self.connection, dataset, capacity, columns=columns)
 
     def record(self, env: _Env, dataset: str, *, capacity: int = 0) -> _Env:
         """Returns the environment with every episode appended to a replay buffer when it ends.
 
-        Actions and observations are stored as ``gymnasium.spaces.flatten`` gives them, as float32: a discrete action is one-hot. Images, which
-        are a ``Box`` of uint8, are stored as they are. An episode that ``reset`` or ``close`` ends is stored as truncated.
+        Actions and observations are stored as ``gymnasium.spaces.flatten`` returns them, as float32: a discrete action is one-hot. Images, which
+        are a ``Box`` of uint8, are stored unchanged. An episode that ``reset`` or ``close`` ends is stored as truncated.
 
         Args:
             env: a ``gymnasium.Env``, or a ``gymnasium.vector.VectorEnv`` of any autoreset mode.
@@ -394,11 +394,11 @@ class Client:
         return self._pages("ListDatasets", "datasets")
 
     def delete_dataset(self, name: str) -> None:
-        """Deletes a dataset for good. A file that others uploaded too stays theirs.
+        """Deletes a dataset permanently. A file that other callers uploaded too is kept for them.
 
         Raises:
             NotFoundError: the dataset does not exist.
-            PermissionDeniedError: it belongs to others.
+            PermissionDeniedError: the dataset belongs to other callers.
             FailedPreconditionError: a job that has not ended names it, or transitions are being appended to it.
         """
         self.connection.call("DeleteDataset", name=name, repeat=False)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _FORMATS = {"bool": "?", "uint8": "u1", "int32": "<i4", "int64": "<i8", "float16": "<f2", "bfloat16": "<u2", "float32": "<f4", "float64": "<f8",
             "bytes": "u1"}
 _SIZES = {"?": 1, "1": 1, "2": 2, "4": 4, "8": 8}
-# Columns that become float32 vectors unless they are declared, or arrays of uint8.
+# Columns that become float32 vectors if no columns were declared and their values are not uint8 arrays.
 VECTORS = ("observations", "actions", "next_observations")
 
 

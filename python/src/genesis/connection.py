@@ -35,7 +35,7 @@ FilePath = Union[str, "os.PathLike[str]"]
 
 
 def _class_of(descriptor: Any) -> Any:
-    """Returns the Python class of a message. The function for it has another name before protobuf 4.22."""
+    """Returns the Python class of a message. Before protobuf 4.22 the function that returns it has another name."""
     if hasattr(message_factory, "GetMessageClass"):
         return message_factory.GetMessageClass(descriptor)
     return message_factory.MessageFactory().GetPrototype(descriptor)
@@ -203,11 +203,11 @@ class Connection:
 
     def persist(self, method: str, fields: Callable[[], Dict[str, Any]], timeout: float,
                 begun: Callable[[Any], None] = lambda stream: None) -> Iterator[Any]:
-        """Yields the responses of a stream, and None whenever the daemon has ended it. Raises as ``watch``.
+        """Yields the responses of a stream, and None whenever the daemon has ended it, then starts it again. Raises as ``watch``.
 
         Args:
-            fields: called for the fields of the request whenever the stream is started again.
-            begun: called with each call object of gRPC.
+            fields: called for the fields of the request whenever the stream is started.
+            begun: called with the call object of gRPC whenever the stream is started.
         """
         pause, lost_since = 0.1, None
         while True:

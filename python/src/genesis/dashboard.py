@@ -29,14 +29,14 @@ def open(target: "Union[Client, Job]") -> str:  # noqa: A001 - called as genesis
     page = f"/jobs/{urllib.parse.quote(target.id, safe='')}" if isinstance(target, Job) else "/"
     code = connection.call("CreateLoginCode").code
     host = _reached(daemon.hostname, connection.server)
-    # A browser sends no server what follows the number sign.
+    # A browser does not send the part after the number sign to any server.
     address = f"{daemon.scheme}://{host}:{daemon.port}/#{page}" + (f"?login={code}" if code else "")
     print(address)
     return address
 
 
 def _reached(host: str, server: str) -> str:
-    """Returns the host of an HTTP address as seen by the client: for one on all interfaces, that of the client's own connection."""
+    """Returns the host at which the client reaches an HTTP address: for an address on all interfaces, the host of its own connection."""
     if host not in ("0.0.0.0", "::"):
         return f"[{host}]" if ":" in host else host
     return "localhost" if server.startswith("unix:") else server.rsplit(":", 1)[0]

@@ -62,7 +62,7 @@ def is_final(job: job_pb2.Job) -> bool:
 
 
 def events_of(response: Any) -> "list[Event]":
-    """Returns the events in one response of WatchJob. A response without events gives one ``update``."""
+    """Returns the events in one response of WatchJob. A response without events is returned as one ``update``."""
     found = _events(response.events, response.job)
     return found or [Event("update", response.job.progress, response.job)]
 

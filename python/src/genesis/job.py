@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# Seconds for which a call waits for a checkpoint.
+# Maximum number of seconds for which one call waits for a checkpoint.
 _EVALUATION_WAIT = 30
 
 
@@ -99,7 +99,7 @@ class Job:
             yield from events_of(response)
 
     def weights(self, *, interval: float = 1.0, format: str = "FP32", average: bool = False, since: int = 0, timeout: float = 600.0) -> Weights:
-        """Iterates over the job's weights while it trains: each ``WeightsVersion`` is the newest one, and the last one is that of its end.
+        """Iterates over the job's weights while it trains. Each ``WeightsVersion`` is the newest one, and the last one has the final weights.
 
         Waits while the job has no worker, and reconnects if the connection breaks or the daemon restarts. On the daemon's machine versions
         are mapped, not copied.
@@ -108,8 +108,8 @@ class Job:
         ...     version.load_into(module)
 
         Args:
-            interval: least number of seconds between two versions; 0 for as many as the worker can make.
-            format: ``FP32``, or ``BF16``, which rounds them.
+            interval: minimum number of seconds between two versions; 0 for as many as the worker can copy.
+            format: ``FP32``, or ``BF16``, to which the weights are rounded.
             average: the moving average of the weights (``training.ema_decay``).
             since: yields only versions after this ``WeightsVersion.number``.
             timeout: as in ``events``.
@@ -132,10 +132,10 @@ class Job:
                 probability. A transformer takes tokens [N, T] and returns the logits [N, V] of the next. An exported module takes and
                 returns what its ``predict`` does.
             checkpoint: a checkpoint of the job. Default: the newest weights of the job.
-            timeout: most seconds to wait. Default: the client's.
+            timeout: maximum number of seconds to wait. Default: the client's.
 
         Raises:
-            InvalidArgumentError: inputs that the model does not take, or outputs of more than 4 MiB.
+            InvalidArgumentError: the model does not accept the inputs, or the outputs take more than 4 MiB.
             FailedPreconditionError: the model makes no predictions, or the job has no weights yet.
             ResourceExhaustedError: too many calls wait, or too many other jobs predict.
             NotFoundError: the job has no such checkpoint.
@@ -312,7 +312,7 @@ class Job:
             UnavailableError: the daemon was unavailable for longer than the timeout.
         """
         while True:
-            # Asked first, because a last checkpoint may be written after the call.
+            # Read first, because a last checkpoint may be written after the call.
             ended = self.refresh().ended
             found = self._connection.call("LeaseEvaluation", job_id=self.id, lease_seconds=lease, wait_seconds=_EVALUATION_WAIT, timeout=timeout)
             if found.HasField("checkpoint"):
@@ -360,9 +360,9 @@ class Job:
 
         Args:
             metrics: ``loss``, ``loss_scale``, ``grad_norm``, ``learning_rate``, ``step_seconds``, ``memory_bytes``. Default: all.
-            from_step: First step.
-            to_step: Last step; 0 for the newest.
-            points: Most points, 1 to 10000.
+            from_step: first step.
+            to_step: last step; 0 for the newest.
+            points: maximum number of points, 1 to 10000.
         """
         metrics = [metrics] if isinstance(metrics, str) else metrics
         found = self._connection.call("GetCurves", job_id=self.id, metrics=metrics, from_step=from_step, to_step=to_step, points=points)

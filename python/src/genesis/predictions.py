@@ -1,4 +1,4 @@
-"""Predictions of a job's model, made by the daemon."""
+"""Predictions of a job's model, computed by the daemon."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Prediction(Dict[str, "numpy.ndarray"]):
         self.step: int = response.step
 
 
-# Types of numpy in which a tensor travels as the next wider one that has a name.
+# numpy types that the API does not name, each with the next wider type that is sent instead.
 _WIDER = {"u2": "I32", "u4": "I64", "u8": "I64", "f16": "F64"}
 _NAMES = {**_WIDER, **{kind: name for name, (_, kind) in ELEMENT_TYPES.items() if kind}}
 

@@ -18,8 +18,8 @@ def in_notebook() -> bool:
 
 
 class Line:
-    """The work of the client before a job starts, said on stderr: one line of a terminal, which each text replaces; otherwise a record of the
-    logger ``genesis`` for each text."""
+    """Shows the work of the client before a job starts, on stderr: on one line of a terminal, which each text replaces; otherwise as a record
+    of the logger ``genesis`` for each text."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -38,7 +38,7 @@ class Line:
             self.say("done")
 
     def say(self, what: str) -> None:
-        if os.getpid() != self._process:  # A copy of the process that says what it does.
+        if os.getpid() != self._process:  # A copy of the process that reports its work.
             return
         text = f"{self._name}: {what} ({time.monotonic() - self._begun:.1f} s)"
         if self._moves:

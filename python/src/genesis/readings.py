@@ -1,4 +1,4 @@
-"""Reads a torch Dataset for a job: once, or several times if its random transforms make each reading another one."""
+"""Reads a torch Dataset for a job: once, or several times if random transforms return other values in each reading."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _is_dataset(data: Any) -> bool:
     """Returns whether the data is a torch Dataset of examples with numbers, or a DataLoader of one."""
     if is_loader(data):
         return data.batch_size is not None and _is_dataset(data.dataset)
-    # A list is one too, but its values stay the same.
+    # A list has these methods too, but its values stay the same.
     return hasattr(data, "__getitem__") and hasattr(data, "__len__") and any(each.__module__.startswith("torch.utils.data") for each in type(data).__mro__)
 
 

@@ -1,4 +1,4 @@
-"""Environments of gymnasium that append what happens in them to a replay buffer."""
+"""Environments of gymnasium that append their transitions to a replay buffer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from genesis.trajectories import Appender
 
 
 def recorded(env: Any, appender: Callable[[], Appender]) -> Any:
-    """Returns the environment with recording. ``appender`` makes the writer of one environment."""
+    """Returns the environment with recording. ``appender`` creates the writer of one environment."""
     if isinstance(env, gymnasium.vector.VectorEnv):
         return VectorRecording(env, appender)
     if isinstance(env, gymnasium.Env):
@@ -38,7 +38,7 @@ class _Episodes:
         return gymnasium.spaces.flatten(self._action_space, action)
 
     def begin(self, observation: Any) -> None:
-        # A copy of it, because an environment may write the next observation into the same array.
+        # Copied, because an environment may write the next observation into the same array.
         self._observation = numpy.array(observation) if self._has_images else gymnasium.spaces.flatten(self._observation_space, observation)
 
     def add(self, action: numpy.ndarray, reward: Any, observation: Any, terminated: bool, truncated: bool) -> None:
@@ -88,7 +88,7 @@ class VectorRecording(gymnasium.vector.VectorWrapper):
         super().__init__(env)
         self._mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self._episodes = [_Episodes(appender(), env.single_observation_space, env.single_action_space) for _ in range(env.num_envs)]
-        # Whether the next step resets the environment, and takes no action there.
+        # Whether the next step resets the environment and ignores the action.
         self._resets = numpy.zeros(env.num_envs, dtype=bool)
 
     def reset(self, *, seed: Any = None, options: Optional[Dict[str, Any]] = None) -> Tuple[Any, Dict[str, Any]]:

@@ -34,7 +34,7 @@ Values = Union[Range, Iterable[Any]]
 
 
 def _text(value: Any) -> str:
-    """Returns a value as a job file has it."""
+    """Returns a value as text, as a job file contains it."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(_text(each) for each in value)}]"
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -97,7 +97,7 @@ class Sweep:
         """Last known trials by number: ``job_id``, ``state``, ``value`` (the best of the metric in all evaluations; None before the first),
         ``best_step`` (the step of that evaluation), ``step`` of the newest evaluation, ``stopped_early``, ``reason`` and the ``parameters`` as
         text."""
-        if not self.message.trials:  # A list of sweeps has none.
+        if not self.message.trials:  # A sweep from a list has no trials.
             self.refresh()
         return [{"number": each.number, "job_id": each.job_id, "state": state_name(each), "value": each.best_value if each.HasField("best_value") else None,
                  "best_step": each.best_step, "step": each.step, "stopped_early": each.stopped_early, "reason": each.reason, "parameters": dict(each.parameters)}

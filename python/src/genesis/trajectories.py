@@ -83,9 +83,9 @@ class Appender:
     ...         buffer.add(observation, action, reward, following, terminated, truncated)
     ...         observation = following
 
-    Without ``columns``, observations and actions become vectors of float32, but arrays of uint8 keep type and shape, and so do extra columns, in
-    which float64 becomes float32. The first transitions decide. With ``columns`` a buffer has those: numbers are rounded to floating-point
-    formats, and must fit others.
+    Without ``columns``, the first transitions decide: observations and actions become vectors of float32, except arrays of uint8, which keep type and
+    shape. Extra columns keep theirs too, except that float64 becomes float32. With ``columns``, the buffer has exactly these columns: numbers are
+    rounded to floating-point formats, and must fit other formats.
 
     An episode is durable once the ``add`` or ``extend`` that ends it has returned. It is stored only once even if it is sent again after the
     connection broke. One that the daemon refuses, such as one with NaN, raises InvalidArgumentError and is dropped. Leaving the ``with`` block without an exception sends an unfinished episode as truncated. Not thread-safe.
@@ -107,7 +107,7 @@ class Appender:
         # Transitions that are in no request yet: their bytes, and the lengths of variable columns.
         self._data: Dict[str, bytearray] = {}
         self._lengths: Dict[str, List[int]] = {}
-        # Batches that are not acknowledged yet. One never changes, because the daemon refuses other transitions under the same ID.
+        # Batches that are not acknowledged yet. A batch never changes, because the daemon refuses other transitions under the same ID.
         self._unsent: List[_Batch] = []
         #: Number of transitions that this appender has stored.
         self.transitions = 0
@@ -182,7 +182,7 @@ class Appender:
     def _encode(self, values: Mapping[str, Any], count: int, labels: Optional[Mapping[str, str]] = None) -> Dict[str, Values]:
         """Returns the values of N transitions as bytes, after determining the columns if they are the first.
 
-        With ``labels``, names for messages, they are the values of one transition."""
+        With ``labels``, names for error messages, the values are those of one transition."""
         columns, vectors, label = self._columns, self._vectors, labels or {}
         if not columns:
             vectors = [name for name, value in values.items() if is_vector(name, value)]
@@ -216,7 +216,7 @@ class Appender:
                                        "one for each")
 
     def _take_episodes(self, rows: Dict[str, Values], ends: Sequence[int], count: int) -> None:
-        """Takes transitions, and makes batches of the episodes that they end."""
+        """Adds transitions, and creates batches of the episodes that they end."""
         begin = 0
         for place, end in enumerate(ends):
             if place + 1 < len(ends) and self._size(rows, begin, ends[place + 1]) <= _REQUEST_BYTES:
@@ -242,7 +242,7 @@ class Appender:
                 self._lengths.setdefault(name, []).extend(values.lengths(begin, end))
 
     def _seal_kept(self) -> None:
-        """Makes a batch of the transitions that were kept."""
+        """Creates a batch of the transitions that were kept."""
         count = len(self._data["terminals"])
         rows = {}
         for name, data in self._data.items():
@@ -257,7 +257,7 @@ class Appender:
         self._data, self._lengths = {}, {}
 
     def _seal(self, rows: Mapping[str, Values], begin: int, end: int) -> None:
-        """Makes a batch of transitions ``begin`` to ``end``."""
+        """Creates a batch of transitions ``begin`` to ``end``."""
         requests, name = [], f"{self._prefix}-{self._batches}"
         transitions = end - begin
         while begin < end:
@@ -293,7 +293,7 @@ class Appender:
         try:
             self._store(len(self._unsent))
         except InvalidArgumentError:
-            # The daemon will never accept the refused ones, so they must not hold back the others and later ones.
+            # The daemon will never accept the refused batches, so they must not hold back the other ones.
             error: Optional[InvalidArgumentError] = None
             while self._unsent:
                 try:

@@ -26,7 +26,7 @@ _Tensor = Tuple[str, List[int], memoryview]
 # Element types of a .safetensors file: their names in torch and in numpy.
 ELEMENT_TYPES = {"F64": ("float64", "f8"), "F32": ("float32", "f4"), "F16": ("float16", "f2"), "BF16": ("bfloat16", ""), "I64": ("int64", "i8"),
                  "I32": ("int32", "i4"), "I16": ("int16", "i2"), "I8": ("int8", "i1"), "U8": ("uint8", "u1"), "BOOL": ("bool", "b1")}
-# Seconds that the daemon has to hand over memory.
+# Maximum number of seconds that the daemon may take to hand over memory.
 _HANDOVER = 10.0
 
 
@@ -67,7 +67,7 @@ class WeightsVersion:
         return found
 
     def arrays(self) -> "Dict[str, numpy.ndarray]":
-        """Returns the same as arrays of numpy.
+        """Returns the weights and buffers as numpy arrays.
 
         Raises:
             InvalidArgumentError: the format is BF16, which numpy lacks.
@@ -122,11 +122,11 @@ def _map(memory: Any) -> Optional[memoryview]:
 
 
 class _Reader:
-    """Reads the stream of versions on a thread and keeps the newest, so that a slow caller gets no old ones."""
+    """Reads the stream of versions on a thread and keeps the newest, so that a slow caller gets no outdated ones."""
 
     def __init__(self, connection: Connection, timeout: float, since: int, fields: Dict[str, Any]) -> None:
         self._connection, self._timeout, self._since, self._fields = connection, timeout, since, fields
-        # Whether versions come in shared memory. A tunnel or a container may make the daemon of another host seem local.
+        # Whether to request shared memory, and whether it was mapped. A tunnel or a container may make the daemon of another host seem local.
         self._shares, self._mapped = is_local(connection.server), False
         self._changed = threading.Condition()
         self._newest: Optional[WeightsVersion] = None
@@ -178,7 +178,7 @@ class _Reader:
             self._shares = False
 
     def _read_to_end(self) -> bool:
-        """Returns False if the memory of the daemon cannot be read here."""
+        """Reads to the end of the stream. Returns False if the memory of the daemon cannot be read here, and True otherwise."""
         with contextlib.closing(self._connection.persist("WatchWeights", self._request, self._timeout, self._begin)) as responses:
             for response in responses:
                 if response is None or self.closed:
@@ -220,7 +220,7 @@ class _Reader:
 
 
 class Weights(Iterator[WeightsVersion]):
-    """The versions of a job's weights. Each is the newest at the time of the call that returns it; ``close`` ends them."""
+    """The versions of a job's weights. Each call returns the newest version at that time; ``close`` ends the iteration."""
 
     def __init__(self, connection: Connection, job_id: str, *, interval: float, format: str, average: bool, since: int, timeout: float) -> None:
         self._reader = _Reader(connection, timeout, since, {

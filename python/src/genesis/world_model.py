@@ -41,7 +41,7 @@ def _actions(actions: "numpy.ndarray") -> "numpy.ndarray":
     """Returns actions as a trajectory file has them: float32, or int64 [N] for discrete actions.
 
     Raises:
-        InvalidArgumentError: the actions are integers that are not [N], or no numbers.
+        InvalidArgumentError: the actions are integers that are not [N], or are not numbers.
     """
     if actions.dtype.kind == "f":
         return actions.astype("float32")

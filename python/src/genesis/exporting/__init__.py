@@ -27,8 +27,8 @@ def export(module: torch.nn.Module, batch: Mapping[str, torch.Tensor], path: Uni
            precisions: Optional[Sequence[str]] = None, dynamic_batch: bool = True, predict: Predict = None) -> Path:
     """Exports a module with its loss to a ``.pt2`` file, for ``model.exported`` of a job file.
 
-    Any thread may call it. Exports run one at a time, and the module must not be trained meanwhile. A line on stderr says what is being done
-    if stderr is a terminal, otherwise records of the logger ``genesis`` do, at INFO. On Linux without CUDA, forks of this process trace some of
+    Any thread may call it. Exports run one at a time, and the module must not be trained meanwhile. Progress is shown on a line of stderr if
+    stderr is a terminal; otherwise the logger ``genesis`` logs it at INFO. On Linux without CUDA, forks of this process trace some of
     the graphs at the same time, at most one fewer than the process has processors.
 
     Args:

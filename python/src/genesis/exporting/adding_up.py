@@ -14,7 +14,7 @@ Tensors = Dict[str, torch.Tensor]
 
 
 def warn_if_not(step: Step, evaluated: Callable[[Tensors], List[torch.Tensor]], tolerance: float) -> None:
-    """Warns if the held-out loss of the sample batch, or of it with other masks, differs from that of its parts combined.
+    """Warns if the held-out loss of the sample batch, also with other masks, differs from that of its parts combined.
 
     Args:
         step: the step, whose held-out loss was traced.
@@ -54,13 +54,13 @@ def _warn(step: Step, why: str) -> None:
 
 def _with_masks(batch: Tensors, first: int) -> Tensors:
     """Returns the batch with other values in the fields that contain only zeros and ones: twice as many ones in the first examples as in
-    the others. A mask of the sample batch often has the same number of ones in all examples, and a mean of batches is then right by
+    the others. A mask of the sample batch often has the same number of ones in all examples, and a mean over batches is then right by
     chance."""
     def other(tensor: torch.Tensor) -> torch.Tensor:
         drawn = torch.rand(tensor.shape, generator=torch.Generator().manual_seed(2))
         drawn[:first] *= 0.5
         ones = drawn < 0.45
-        ones[0], ones[first] = True, True  # Each part has something that counts.
+        ones[0], ones[first] = True, True  # Each part has at least one value that counts.
         return ones.to(tensor.dtype)
     return {name: other(tensor) if ((tensor == 0) | (tensor == 1)).all() else tensor for name, tensor in batch.items()}
 

@@ -103,7 +103,7 @@ def _weights_of(params, has_biases):
 
 
 def _steps(given, weight, bias, reverse):
-    """Returns what a layer computes of the input alone, for each step."""
+    """Returns, for each step, the part of a layer's result that depends only on the input."""
     of_input = functional.linear(given, weight, bias)
     return (of_input.flip(0) if reverse else of_input).unbind(0)
 
@@ -120,8 +120,8 @@ def _shapes_of_grouped_products(mat_a, mat_b, *_scales, offs=None, out_dtype=Non
 
 
 def _without_condition(select):
-    """Makes the choice of a convolution's kernel no condition on the batch size. The kernel decides about the memory layout of the result
-    alone, and a graph works with any (for_nativert.reshape_views)."""
+    """Keeps the choice of a convolution's kernel from adding a condition on the batch size. The kernel only determines the memory layout
+    of the result, and a graph works with any layout (for_nativert.reshape_views)."""
     def backend(*arguments, **options):
         given = arguments[0] if arguments else options["input"]
         shape_env = given.fake_mode.shape_env if isinstance(given, FakeTensor) else None

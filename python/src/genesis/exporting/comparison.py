@@ -45,7 +45,7 @@ class _Result(NamedTuple):
     state: Tensors
 
 
-# Possible causes of a difference, for messages.
+# Possible causes of a difference, for error messages.
 BY_VALUES = ("the module decides by values, draws random numbers in another order than its graph, or changes a tensor by .data =, where a graph "
              "follows .copy_()")
 SIZE = ("a size of the batch became a number: x.shape[0] stays a size; len(x), float(x.shape[0]), range(x.shape[0]) and functions of math do "
@@ -129,13 +129,13 @@ class Comparison:
             adding_up.warn_if_not(step, lambda batch: evaluated(batch, step.trained), TOLERANCE)
 
     def require_prediction(self, graph: Graph, prediction: Prediction) -> None:
-        """Compares the outputs of the graph ``prediction``, also for one example, as agents give it."""
+        """Compares the outputs of the graph ``prediction``, also for a batch of one example, as agents send it."""
         evaluated = functools.partial(self._evaluated, PREDICTION, graph, prediction.given)
         self._require_in_eval_mode(PREDICTION, prediction.wanted, evaluated, sizes=(1,))
 
     def _require_in_eval_mode(self, name: str, in_python: Callable[[Tensors], Tensors], evaluated: Evaluated, sizes: Sequence[int] = ()) -> None:
-        """Compares the outputs of a graph with the tensors of a batch, by name, that Python gives for the module with its current weights.
-        ``sizes`` are further sizes of batches."""
+        """Compares the outputs of a graph for a batch with the tensors, by name, that Python computes for the module with its current weights.
+        ``sizes`` are further batch sizes to compare."""
         step = self._step
         nested = any(isinstance(part, torch.nn.TransformerEncoder) and part.enable_nested_tensor for part in step.module.modules())
         compare = functools.partial(self._compare_in_eval_mode, in_python, evaluated)
@@ -266,7 +266,7 @@ class Comparison:
         return got
 
     def _gives(self, loss: torch.Tensor, number: float) -> bool:
-        """Returns whether the loss stays the same if random and numpy.random return a fixed number."""
+        """Returns whether the loss is still the same if random and numpy.random return a fixed number."""
         with outside_state.drawing(number), contextlib.suppress(Exception):  # The code may need different numbers.
             return same(self._loss_in_python(self._step.batch), loss)
         return False
@@ -278,7 +278,7 @@ class Comparison:
         return self._in_python(batch, self._step.trained, 1, precision).loss
 
     def _in_python(self, batch: Tensors, trained: Tensors, steps: int, precision: str = "FP32") -> _Result:
-        """Returns the result of the last of some steps, between which the weights are not updated."""
+        """Runs some steps without updating the weights, and returns the result of the last one."""
         step = self._step
         with self._weights(trained) as own:
             for _ in range(steps):

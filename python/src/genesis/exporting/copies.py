@@ -17,7 +17,7 @@ import torch
 
 from genesis.errors import ExportError
 
-# A copy that takes longer than this, and this many times as long as the work of this process, is stopped. Seconds.
+# A copy is stopped if it takes longer than this many seconds and longer than PATIENCE times the time of this process's own work.
 LEAST_PATIENCE = 60.0
 PATIENCE = 10.0
 
@@ -57,7 +57,7 @@ def run(first: Callable[[], None], others: Mapping[str, Callable[[], Any]], say:
 
 
 def _each(turns: "_Turns", functions: Mapping[str, Callable[[], Any]]) -> Iterator[Tuple[str, Outcome]]:
-    """Yields the names and outcomes of the functions whose turn comes in this process."""
+    """Yields the names and outcomes of the functions that this process runs, one after another."""
     names = list(functions)
     for turn in turns:
         yield names[turn], _outcome(functions[names[turn]])
@@ -81,7 +81,7 @@ def _count(most: int) -> int:
 
 
 class _Turns:
-    """The numbers below a count, each of which is given to one process only: to this one or a copy."""
+    """The numbers below a count, shared by this process and its copies: each number is given to one of them only."""
 
     def __init__(self, count: int) -> None:
         self._reading, writing = os.pipe()

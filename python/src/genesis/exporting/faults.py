@@ -25,7 +25,7 @@ REASONS = (
     (r"torch\._C\.Generator", "it draws with a torch.Generator of its own, which no graph has; leave out generator=, and the job's seed decides"),
     (r"\.numpy\(\) is not supported", "it gives values to NumPy, which no graph does; compute with torch"),
 )
-# Advice for messages of torch that give none.
+# How to fix errors whose message from torch gives no advice.
 CURES = {"strides should be multiple of 16 bytes": "grouped_mm takes rows of 4, 8, 12, ... numbers of FP32, and of 8, 16, 24, ... of BF16 and FP16: choose "
                                                    "such sizes, or in transformers experts_implementation='batched_mm'"}
 # Maximum length of a line of torch's messages, some of which list everything that torch supports.

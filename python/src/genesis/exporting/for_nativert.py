@@ -59,7 +59,7 @@ def reshape_views(program: ExportedProgram) -> None:
 
 
 def _tensors_of(node: torch.fx.Node) -> Iterator[Tuple[Any, torch.fx.Node]]:
-    """Yields the arguments of an operator that it writes to, or whose memory its result has, each with its entry in the schema."""
+    """Yields the arguments of an operator that it writes to, or whose memory its result shares, each with its entry in the schema."""
     if isinstance(node.target, torch._ops.OpOverload):
         for number, argument in enumerate(node.target._schema.arguments):
             given = node.args[number] if number < len(node.args) else node.kwargs.get(argument.name)

@@ -41,7 +41,7 @@ CONSTANTS = {ATEN.zeros_like.default, ATEN.ones_like.default, ATEN.full_like.def
 STACKS = {ATEN.stack.default, ATEN.cat.default}
 # Operators that bound a divisor from below.
 BOUNDS = {ATEN.clamp.default, ATEN.clamp_min.default, ATEN.maximum.default, ATEN.clamp.Tensor, ATEN.clamp_min.Tensor}
-# Linear operators on values of a whole batch, beside products, quotients and choices.
+# Linear operators on values of a whole batch, apart from products, quotients and choices.
 LINEAR = {*SAME, *SUMMANDS, *SUMS, *MEANS, *STACKS, ATEN.select.int, ATEN.slice.Tensor, ATEN.expand.default, ATEN.permute.default,
           ATEN.t.default, ATEN.unbind.int, operator.getitem}
 # Outputs of a quotient.
@@ -53,7 +53,7 @@ Constant = Union[int, float, Node]  # Does not depend on the batch.
 
 
 class Divisor(NamedTuple):
-    """The divisor max(sum + added, least) of a loss, with a sum or a mean over the elements of the batch."""
+    """The divisor max(sum + added, least) of a loss. The sum, or the mean in its place, is over the elements of the batch."""
 
     reduction: Node
     added: Constant = 0
@@ -94,7 +94,7 @@ class Finder:
         self.fields = fields
         self.of_batch = self._of_batch(sizes=True)
         self.of_values = self._of_batch(sizes=False)
-        # The quotients that were found, with their numerators and what their divisors add up.
+        # The quotients that were found, each with the nodes of its numerator and of the sum in its divisor.
         self.found: Dict[Node, List[Node]] = {}
         fields_of_graph = [node for position, node in enumerate(self.graph.nodes) if position in fields]
         # The symbol of the batch size; None if the graph supports one size.
@@ -220,14 +220,14 @@ class Finder:
             self.found[node] = node.args[0].all_input_nodes
             return self._of_nll(node)
         if node.target is ATEN.nan_to_num.default or self._replaces_nan(node):
-            # The other value is that of batches whose divisor is 0.
+            # The other value is the result for batches whose divisor is 0.
             inside = node.args[0] if node.target is ATEN.nan_to_num.default else node.args[2]
             found = self._quotient(inside)
             if found is not None:
                 self.found[node] = [inside]
             return found
         if node.target is ATEN.where.self and self._varies(node.args[0]) and not self._varies(node.args[2]):
-            # The other value is that of batches in which nothing counts. Their divisor is 0.
+            # The other value is the result for batches in which nothing counts. Their divisor is 0.
             before = dict(self.found)
             found = self._quotient(node.args[1])
             if found is not None and self._asks_for(node.args[0], found.reduction):
@@ -245,7 +245,7 @@ class Finder:
         return self._of_terms(self._numerator(node, terms[0]), divisor)
 
     def _of_nll(self, node: Node) -> Quotient:
-        """Returns the quotient of a mean over labels: NaN if none of them counts."""
+        """Returns the quotient of a mean over labels, which is NaN if no label counts."""
         divisor = self.graph.call_function(operator.getitem, (node.args[0], 1))
         numerator = self.graph.call_function(ATEN.where.self, (
             self.graph.call_function(ATEN.ne.Scalar, (divisor, 0)), self.graph.call_function(ATEN.mul.Tensor, (node, divisor)),
@@ -256,7 +256,7 @@ class Finder:
         added, least = divisor.added, divisor.least
         if not divisor.is_mean:
             return Quotient(numerator, self._times(divisor.reduction, divisor.factor), 0, added, 0, least, divisor.reduction)
-        # The means become sums, and what bounds a mean bounds the sum times the number of elements.
+        # Means become sums. Therefore a bound of the mean is multiplied by the number of elements.
         elements = divisor.reduction.args[0]
         count = self.graph.call_function(ATEN.sum.default, (self.graph.call_function(ATEN.ones_like.default, (elements,)),))
         total = self._times(self.graph.call_function(ATEN.sum.default, (elements,)), divisor.factor)
@@ -265,7 +265,7 @@ class Finder:
                         0 if bounded else LOWEST, divisor.reduction)
 
     def _divisor(self, node: Any) -> Optional[Divisor]:
-        """Returns what a divisor adds up, with its bound; None if it is something else."""
+        """Returns the sum or mean in a divisor, with its bound; None if the node is not such a divisor."""
         if not isinstance(node, Node):
             return None
         if self._is_sum(node) or node.target in MEANS:
@@ -302,7 +302,7 @@ class Finder:
         found = self._divisor(node)
         if found is None:
             return None
-        if found.least is not LOWEST and (isinstance(factor, Node) or factor <= 0):  # The bound may become one from above.
+        if found.least is not LOWEST and (isinstance(factor, Node) or factor <= 0):  # The bound may become an upper one.
             return None
         return found._replace(factor=self._times(found.factor, factor), added=self._times(found.added, factor),
                               least=LOWEST if found.least is LOWEST else self._times(found.least, factor))
@@ -334,7 +334,7 @@ class Finder:
         return self.graph.call_function(operation, (first, second))
 
     def _adds_up(self, node: Any, is_mean: bool) -> bool:
-        """Returns whether the value of a whole batch is linear in sums or in means over its elements, without a constant."""
+        """Returns whether the value of a whole batch is a linear function, without a constant, of sums or means over its elements."""
         if not isinstance(node, Node):
             return node == 0
         inside = node.args[0] if node.args else None
@@ -366,7 +366,7 @@ class Finder:
                 and node.args[0].target is ATEN.isnan.default and node.args[0].args[0] is node.args[2])
 
     def _asks_for(self, condition: Any, divisor: Node) -> bool:
-        """Returns whether a condition compares the divisor with a constant, as in ``mask.sum() > 0``, or asks for ``mask.any()``."""
+        """Returns whether a condition compares the divisor with a constant, as in ``mask.sum() > 0``, or is ``mask.any()``."""
         condition = self._plain(condition)
         if not isinstance(condition, Node):
             return False
@@ -377,11 +377,11 @@ class Finder:
         return isinstance(condition, Node) and bool(condition.args) and self._alike(self._counted(condition), self._counted(divisor))
 
     def _counted(self, node: Node) -> Any:
-        """Returns what a reduction adds up, below casts."""
+        """Returns the values that a reduction adds up, before casts."""
         return node if node.target is operator.getitem else self._plain(node.args[0])
 
     def _alike(self, first: Any, second: Any) -> bool:
-        """Returns whether two values of the graph are computed alike."""
+        """Returns whether two values of the graph are results of the same computation."""
         if not isinstance(first, Node) or not isinstance(second, Node):
             return type(first) is type(second) and first == second
         return first is second or (first.op == second.op == "call_function" and first.target is second.target and first.kwargs == second.kwargs

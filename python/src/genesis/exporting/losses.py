@@ -22,7 +22,7 @@ def _does_not_take(module: torch.nn.Module, fields: Mapping[str, torch.Tensor]) 
         inspect.signature(module.forward).bind(**fields)
     except TypeError as error:
         return f"forward of {type(module).__name__}: {error}"
-    except ValueError:  # Without a signature.
+    except ValueError:  # forward has no signature.
         pass
     return ""
 

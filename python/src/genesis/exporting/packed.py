@@ -18,7 +18,7 @@ from torch.utils._sympy.value_ranges import ValueRanges
 
 Records = Dict[str, bytes]
 
-# Arguments that later versions of torch name otherwise than LibTorch 2.11, which the workers run: their names there, by operator.
+# Arguments that later versions of torch name differently, with their names in LibTorch 2.11, which the workers run, by operator.
 NAMES = {"torch.ops.aten._cdist_backward.default": {"grad_output": "grad"}, "torch.ops.aten._pdist_backward.default": {"grad_output": "grad"}}
 
 
@@ -37,7 +37,7 @@ def program_of(graph: torch.fx.GraphModule, arguments: Tuple[torch.Tensor, ...])
     signature = ExportGraphSignature([InputSpec(InputKind.USER_INPUT, each, None) for each in inputs],
                                      [OutputSpec(OutputKind.USER_OUTPUT, each, None) for each in outputs])
     call = ModuleCallSignature([], [], pytree.tree_flatten((arguments, {}))[1], pytree.tree_flatten(tuple(outputs))[1])
-    # The range that torch.export.Dim gives a batch size.
+    # The range of a batch size in torch.export.Dim.
     ranges = {symbol: ValueRanges(0, int_oo) for symbol in symbols}
     return ExportedProgram(root=graph, graph=graph.graph, graph_signature=signature, state_dict={}, range_constraints=ranges,
                            module_call_graph=[ModuleCallEntry("", call)], verifiers=[TrainingIRVerifier])
@@ -77,7 +77,7 @@ def _share_sizes(graph: torch.fx.Graph) -> Set[Any]:
 def pack(name: str, program: ExportedProgram) -> Records:
     """Returns the records of a file that contains the program, by name.
 
-    Skips torch's canonical names of nodes, because making them takes longer than all the rest."""
+    Skips torch's canonical names of nodes, because computing them takes longer than all the rest."""
     from torch._export.serde import serialize
     from torch.export.pt2_archive._package import package_pt2
 

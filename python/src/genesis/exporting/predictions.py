@@ -81,7 +81,7 @@ class Prediction:
         return tuple(given[name].detach() if given[name].requires_grad else given[name] for name in self.outputs)
 
     def values(self, batch: Mapping[str, torch.Tensor], count: int) -> Tensors:
-        """Returns the outputs of the function for the module with its current mode and tensors, and a number of examples.
+        """Returns the outputs of the function for a batch of ``count`` examples, with the current mode and tensors of the module.
 
         Raises:
             ExportError: the outputs are not tensors by name with the batch as first dimension.

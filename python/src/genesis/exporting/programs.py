@@ -34,7 +34,7 @@ MOST_CONDITIONS = 8
 
 
 class _Made(NamedTuple):
-    """A graph that was made, perhaps in a copy of this process."""
+    """A traced graph, perhaps from a copy of this process."""
     records: packed.Records
     constants: List[torch.Tensor]
     held_out_quotients: int  # Step.held_out_quotients, if it is the graph of the held-out loss.
@@ -74,7 +74,7 @@ class Programs:
         # An error of FP32 is raised before any other, so that later ones are specific to their graph.
         outcomes = copies.run(lambda: comparison.require_training(self._runnable("FP32", self._training("FP32"))),
                               {name: functools.partial(self._make, name, comparison) for name in (*reduced, "evaluation", *predictions)}, say)
-        # In the same order on any number of processors.
+        # Keep the same order on any number of processors.
         self.graphs, step.constants = {"FP32": self.graphs["FP32"]}, {"FP32": step.constants["FP32"]}
         for name in ("evaluation", *reduced, *predictions):
             try:

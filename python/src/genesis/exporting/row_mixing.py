@@ -1,6 +1,6 @@
 """Finds operators that compute with several rows of a batch.
 
-The loss of such a value is another one for each batch size, and those of two batches do not add up to that of both together.
+A loss with such an operator depends on the batch size, and the losses of two batches do not add up to the loss of both together.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import torch
 from torch.fx import Node
 
 ATEN = torch.ops.aten
-# Position of the argument that is the dimension, or the list of them, along which an operator normalises, scans, sorts, moves or selects, by
-# the operator's name.
+# Position of the argument with the dimension, or the list of dimensions, along which an operator normalises, scans, sorts, moves or selects,
+# by the operator's name.
 DIMENSION = {"_softmax": 1, "softmax": 1, "_log_softmax": 1, "log_softmax": 1, "_safe_softmax": 1, "cumsum": 1, "cumprod": 1, "logcumsumexp": 1,
              "cummax": 1, "cummin": 1, "sort": 1, "argsort": 1, "msort": 1, "flip": 1, "roll": 2, "renorm": 2, "_fft_c2c": 1, "_fft_r2c": 1,
              "_fft_c2r": 1, "gather": 1, "index_select": 1, "take_along_dim": 2}

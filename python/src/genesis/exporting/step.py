@@ -321,7 +321,7 @@ class Step:
 
 
 def _mean(losses: torch.Tensor) -> torch.Tensor:
-    """Returns the mean. A single number stays as it is, to avoid an operator."""
+    """Returns the mean. A single number is returned unchanged, to avoid an operator."""
     return losses.mean() if losses.dim() else losses
 
 

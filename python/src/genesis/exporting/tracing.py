@@ -73,15 +73,15 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _sizes_computed_once() -> Iterator[None]:
-    """Makes a trace remember what it has computed of sizes, which takes a third of its time otherwise.
+    """Caches the results of computations with sizes during a trace. Without the cache they take a third of the time of a trace.
 
-    A result stays valid for the whole trace, because numbers_of_sizes_fail keeps symbols what they are. A condition is remembered only if it
-    became a guard, so that conditions_of_size finds it."""
+    A result stays valid for the whole trace, because numbers_of_sizes_fail keeps symbols from becoming numbers. A condition is cached only if
+    it became a guard, so that conditions_of_size finds it."""
     def remembered(operation):
         results: Dict[Any, Any] = {}
 
         def compute(node, other):
-            if get_proxy_mode() is not None:  # Then the result becomes a node of the graph.
+            if get_proxy_mode() is not None:  # The result must become a node of the graph.
                 return operation(node, other)
             key = node._expr, other._expr, node.pytype, other.pytype
             if key not in results:
@@ -303,8 +303,8 @@ def conditions_of_size(graph: torch.fx.GraphModule, field: int) -> List[Tuple[st
 
 
 def is_complete(graph: torch.fx.GraphModule, conditions: List[Tuple[str, int]]) -> bool:
-    """Returns whether the graph needs no second trace by ``torch.export``, which would replace sizes of weights by numbers, refuse conditions
-    on the batch size, and add a check for each size that depends on values."""
+    """Returns whether the graph needs no second trace by ``torch.export``. That would replace sizes of weights by numbers, refuse
+    conditions on the batch size, and add a check for each size that depends on values."""
     shape_env = next(iter(graph.graph.find_nodes(op="placeholder"))).meta["val"].fake_mode.shape_env
     return not conditions and (shape_env is None or len(shape_env.var_to_range) <= 1)
 

@@ -18,7 +18,7 @@ from genesis.forward.wandb import TrackioRun, WandbRun
 from genesis.requests import event_filter
 
 _TOOLS: Dict[str, Type[Run]] = {"tensorboard": TensorBoardRun, "mlflow": MlflowRun, "wandb": WandbRun, "trackio": TrackioRun}
-# Longest wait for each tool after a signal.
+# Maximum number of seconds to wait for each tool after a signal.
 _STOP_SECONDS = 30
 
 

@@ -16,23 +16,23 @@ from genesis.forward.positions import Position, Positions, Progress
 from genesis.forward.run import NOTED, Refused, Row, Run, text_of
 from genesis.training.v1 import job_pb2
 
-# Later than any step.
+# A number larger than that of any step.
 _NEWEST = 1 << 62
-# Most steps of one call of GetCurves.
+# Maximum number of steps in one call of GetCurves.
 _PAGE = 10000
-# A running job is read at most so often.
+# Minimum number of seconds between two reads of a running job.
 _READ_SECONDS = 5.0
-# Pauses between attempts to reach a tool or the daemon.
+# Shortest and longest pause between attempts to reach a tool or the daemon. Seconds.
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
-# Newest events of a job that a tool shows.
+# Maximum number of events of a job that a tool shows. The newest are kept.
 _STORY_LINES = 200
-# A value that is not finite is NaN for these. For the others NaN means that the step has none.
+# Metrics in which NaN is a value that is not finite. In other metrics, NaN means that the step has no value.
 _ALWAYS = ("loss", "grad_norm")
 
 
 @dataclasses.dataclass
 class Counts:
-    """The numbers of one follower since its start. Steps that were trained again count again."""
+    """Counts of one follower since its start. A step that was trained again counts again."""
 
     steps: int = 0
     events: int = 0
@@ -43,12 +43,12 @@ class Counts:
 class Follower(threading.Thread):
     """A thread that reads events and metrics from the daemon and sends them to one tool, at the speed of the tool.
 
-    If anything fails it drops its runs, waits, and continues from what was saved, as after a restart of the process.
+    If anything fails, the thread drops its runs, waits, and continues from the saved positions, as after a restart of the process.
 
     Args:
-        tool: name of the tool for messages and for the file of positions.
-        run: class of its runs.
-        target: their target.
+        tool: name of the tool, for messages and for the file of positions.
+        run: class of the tool's runs.
+        target: target of the runs.
         client: connection to the daemon, which ``stop`` closes.
         wanted: filter of the jobs, the message ``EventFilter``.
     """
@@ -59,15 +59,15 @@ class Follower(threading.Thread):
         self._tool, self._run, self._target, self._positions = tool, run, target, positions
         self._client, self._wanted = client, wanted
         self._stopping = threading.Event()
-        self._runs: Dict[str, Optional[Run]] = {}  # None for a run that the tool refuses.
-        self._read: Dict[str, float] = {}  # When the metrics of a job were read.
+        self._runs: Dict[str, Optional[Run]] = {}  # None for a job that the tool refuses.
+        self._read: Dict[str, float] = {}  # When the metrics of a job were last read.
         self._stories: Dict[str, List[str]] = {}
         self._progress = Progress()
         self._failing = False
         self._skips = False
 
     def stop(self) -> None:
-        """Makes the thread end after what it sends now."""
+        """Requests the thread to end after what it is sending, and closes the client."""
         self._stopping.set()
         self._client.close()
 
@@ -81,7 +81,7 @@ class Follower(threading.Thread):
             except OutOfRangeError as error:
                 self._drop(f"events that the daemon does not keep any more ({error})")
                 self._skips = True
-            except Exception as error:  # The package of each tool has its own.
+            except Exception as error:  # Each tool's package raises exceptions of its own.
                 if not self._stopping.is_set():
                     self._failed(error)
             self._leave()
@@ -107,7 +107,7 @@ class Follower(threading.Thread):
                 if run is not None:
                     run.close()
             except Exception:
-                pass  # It failed before, or its tool cannot be reached.
+                pass  # The run failed before, or its tool cannot be reached.
         for each in (self._runs, self._read, self._stories):
             each.clear()
 
@@ -198,14 +198,14 @@ class Follower(threading.Thread):
                 return
 
     def _story(self, job_id: str, event: Event) -> str:
-        """Returns the texts of the events of a job up to one of them, a line for each."""
+        """Returns the texts of the events of a job up to and including ``event``, a line for each."""
         if job_id not in self._stories:
             self._stories[job_id] = [_line(each) for each in self._events(job_id, NOTED, event.sequence - 1)]
         lines = self._stories[job_id] = [*self._stories[job_id], _line(event)][-_STORY_LINES:]
         return "\n".join(lines)
 
     def _position_after(self, job_id: str, step: int) -> Position:
-        """Returns the position of a tool that has the steps up to one, and the evaluations between them."""
+        """Returns the position of a tool that has all steps up to ``step``, with the evaluations that it may lack."""
         times = self._curves(job_id, step, step, "loss").times if step else ()
         sent = step if self._run.replaces else step - 1  # A batch often ends before an evaluation.
         rows = [row for row in self._evaluations(job_id) if row.step > sent]
@@ -240,7 +240,7 @@ class Follower(threading.Thread):
         return self._client.connection.call("GetCurves", job_id=job_id, from_step=first, to_step=last, points=_PAGE, metrics=metrics)
 
     def _send_steps(self, run: Optional[Run], job_id: str, last: int = _NEWEST, until: float = math.inf, ended: bool = False) -> None:
-        """Sends the steps after the newest one that was sent, up to a step and a time, and if the job ended also its last evaluations."""
+        """Sends the steps after the newest one that was sent, up to step ``last`` and time ``until``; if ``ended``, also the last evaluations."""
         position = self._progress.jobs[job_id]
         self._read[job_id] = clock.monotonic()
         first = max(position.step, 1)
@@ -286,7 +286,7 @@ class Follower(threading.Thread):
         self._save(self._progress.cursor)
 
     def _newest_kept(self, job_id: str, position: Position, last: int) -> Tuple[int, float, float]:
-        """Returns the newest step that was sent and not trained again since, its time, and when the training again began."""
+        """Returns the newest step that was sent and not trained again since, its time, and when training again began."""
         last, since = min(position.step, last), math.inf
         while last > 0:
             found = self._curves(job_id, max(last - _PAGE + 1, 1), last, "loss")
@@ -313,7 +313,7 @@ def _evaluation(event: Event) -> Row:
 
 
 def _trained_again(found: Any, position: Position) -> bool:
-    """Returns whether the newest step that was sent was trained again, or will be: its time is later then, or it is missing."""
+    """Returns whether the newest step that was sent was trained again, and so has a later time, or will be, and so is missing."""
     return 0 < found.last_step < position.step or any(
         step == position.step and time > position.time for step, time in zip(found.last_steps, found.times))
 

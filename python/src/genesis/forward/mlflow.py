@@ -19,7 +19,7 @@ from genesis.training.v1 import job_pb2
 # Limits of MLflow's REST API.
 _METRICS, _PARAMS, _TAGS = 1000, 100, 100
 _PARAM_LENGTH, _TAG_LENGTH = 6000, 5000
-# The newest events, before each line is indented.
+# Maximum length of the newest events as text, before each line is indented.
 _NOTE_LENGTH = 4000
 _TIMEOUT_SECONDS = 30
 # HTTP status of requests that MLflow would refuse again.
@@ -31,8 +31,8 @@ _STATUS = {"QUEUED": "SCHEDULED", "PAUSED": "SCHEDULED", "RECOVERING": "SCHEDULE
 class MlflowRun(Run):
     """A job as a run of the experiment ``MLFLOW_EXPERIMENT_NAME``, by default ``genesis``.
 
-    The run is found by tags, and says up to which step it was sent. MLflow stores equal metrics once, so those that are sent again after
-    a kill change nothing."""
+    The run is found by its tags, and its metrics show up to which step it was sent. MLflow stores equal metrics once, so metrics that are sent
+    again after a kill change nothing."""
 
     @classmethod
     def check(cls, target: str) -> None:
@@ -51,7 +51,7 @@ class MlflowRun(Run):
         runs = self._call("runs/search", experiment_ids=[experiment], filter=wanted, max_results=1).get("runs")
         if runs:
             self._run_id = runs[0]["info"]["run_id"]
-            # The newest of each metric. Steps that were trained again since they were sent have other times.
+            # MLflow returns the newest value of each metric. Steps that were trained again since they were sent have other times.
             self.step = max((int(metric["step"]) for metric in runs[0]["data"].get("metrics", ()) if metric["key"] == "train/loss"), default=0)
             return
         self.step = 0

@@ -1,4 +1,4 @@
-"""A small file that says what has been sent to each tool."""
+"""A small file that records what has been sent to each tool."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Progress:
 
     #: Cursor of WatchJobs.
     cursor: int = 0
-    #: By job ID. Jobs whose end was sent have none.
+    #: Positions by job ID. A job whose end was sent has none.
     jobs: Dict[str, Position] = dataclasses.field(default_factory=dict)
 
 
@@ -45,7 +45,7 @@ def _position(evaluations: List[Any], **fields: Any) -> Position:
 
 
 class Positions:
-    """The file, which belongs to one process at a time. Any thread may use it.
+    """A file of positions, which belongs to one process at a time. Any thread may use it.
 
     Raises:
         InvalidArgumentError: another process has the file, or it has another format.
@@ -68,7 +68,7 @@ class Positions:
                                        "again") from None
 
     def of(self, tool: str) -> Progress:
-        """Returns a copy of what was saved for a tool."""
+        """Returns a copy of the saved positions of a tool."""
         with self._lock:
             return copy.deepcopy(self._progress.get(tool, Progress()))
 

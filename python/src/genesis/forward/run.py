@@ -21,7 +21,7 @@ NOTED = ("state_changed", "precision_changed", "incident", "updated", "rank_chan
 
 
 class Refused(Exception):
-    """The tool refuses what was sent and would refuse it again. The message says what is not in the tool now."""
+    """The tool refuses what was sent and would refuse it again. The message names what the tool therefore lacks."""
 
 
 class Row(NamedTuple):
@@ -37,12 +37,12 @@ class Row(NamedTuple):
 class Run(abc.ABC):
     """A job in a tool.
 
-    One thread uses it. The constructor continues the run of the same job if the tool has one. A method returns when the tool has what was
-    sent, so that it stays if this process is killed, unless the constructor finds out what the tool has. A method that raises ends the run:
+    One thread uses it. The constructor continues the run of the same job if the tool has one. When a method returns, the tool has stored what
+    was sent, even if this process is killed then, unless the constructor finds out what the tool has. A method that raises ends the run:
     another one is created, which continues after the newest step that was saved.
 
     Args:
-        target: what follows the name of the tool on the command line.
+        target: the text that follows the name of the tool on the command line.
         job: the job.
         step: newest step that was sent; 0 for none.
     """
@@ -65,7 +65,7 @@ class Run(abc.ABC):
 
     @abc.abstractmethod
     def __init__(self, target: str, job: job_pb2.Job, step: int) -> None:
-        #: Newest step that the tool keeps: ``step``, unless it knows better. 0 if the run was removed from the tool.
+        #: Newest step that the tool has: ``step``, unless the tool reports another one. 0 if the run was removed from the tool.
         self.step = step
 
     def attempt(self, step: int, time: float) -> None:
@@ -73,18 +73,18 @@ class Run(abc.ABC):
 
     @abc.abstractmethod
     def log(self, rows: List[Row]) -> None:
-        """Sends metrics of steps, in the order of the steps. The first one may have only an evaluation, of a step that was sent already."""
+        """Sends metrics of steps, in ascending order. The first row may have only an evaluation, of a step that was sent before."""
 
     @abc.abstractmethod
     def note(self, job: job_pb2.Job, text: str, story: str, step: int) -> None:
-        """Sends the text of an event, such as a fallback, or the texts of all events so far, one a line."""
+        """Sends the text of an event, such as a fallback, or ``story``, the texts of all events so far, one per line."""
 
     @abc.abstractmethod
     def state(self, job: job_pb2.Job) -> None:
-        """Sends the state of the job. The run is not used after a final one."""
+        """Sends the state of the job. After a final state the run is not used any more."""
 
     def close(self) -> None:
-        """Leaves the run, whose job goes on."""
+        """Closes the run of a job that goes on."""
 
 
 def unique_name(job: job_pb2.Job) -> str:
@@ -93,12 +93,12 @@ def unique_name(job: job_pb2.Job) -> str:
 
 
 def cleaned(text: str) -> str:
-    """Returns the text without control characters."""
+    """Returns the text with U+FFFD in place of each control character."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def quoted(text: str) -> str:
-    """Returns the text as a block of Markdown in which nothing has a meaning."""
+    """Returns the text as a code block of Markdown, in which no character has a special meaning."""
     return "\n".join("    " + line for line in cleaned(text).splitlines())
 
 
@@ -124,7 +124,7 @@ def mode_name(mode: int) -> str:
 
 
 def summary(job: job_pb2.Job) -> Dict[str, str]:
-    """Returns what a tool shows beside a run."""
+    """Returns the state and other facts about a job, by the names under which a tool shows them beside the run."""
     found = {"genesis.job_id": job.id, "genesis.owner": cleaned(job.owner), "genesis.state": state_name(job),
              "genesis.state_reason": cleaned(job.state_reason), "genesis.restarts": str(job.restarts)}
     if job.HasField("precision"):

@@ -18,8 +18,8 @@ _PATTERN = "events.out.tfevents.*"
 class TensorBoardRun(Run):
     """A job in TensorBoard: a new event file in ``TARGET/<job id>``, which begins with SessionLog START.
 
-    START makes readers forget what earlier files say about its step and later ones: points that were written but not saved as sent before
-    this process was killed, and steps that another attempt trains again."""
+    START makes readers forget the points of earlier files from its step on: points that were written but not yet saved as sent when this
+    process was killed, and steps that another attempt trains again."""
 
     needs = "tensorboard"
     replaces = True
@@ -76,7 +76,7 @@ class TensorBoardRun(Run):
         self._file.flush()
 
     def state(self, job: job_pb2.Job) -> None:
-        """Closes the file after the end. TensorBoard shows no states, and the event is a text already."""
+        """Closes the file after the end of the job. TensorBoard does not show states, and the event was already sent as text."""
         if is_final(job):
             self.close()
 

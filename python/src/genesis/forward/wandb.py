@@ -37,7 +37,7 @@ class WandbRun(Run):
         self._run.define_metric("reported/*", step_metric="reported/step")
         logged = _logged_offline(self._run) if self._run.offline else self._run.starting_step - 1
         super().__init__(target, job, max(logged, 0))
-        self._open = self.step + 1  # W&B takes nothing more for earlier steps.
+        self._open = self.step + 1  # W&B accepts nothing more for earlier steps.
 
     def log(self, rows: List[Row]) -> None:
         for row in rows:
@@ -59,8 +59,8 @@ class WandbRun(Run):
 
 
 def _logged_offline(run: Any) -> int:
-    """Returns the newest step in the logs that processes without a connection left of a run. W&B writes the newest records of a process
-    that is killed only in part."""
+    """Returns the newest step of a run in the logs of earlier processes that ran offline. The newest records of a process that was killed
+    may be missing, because W&B writes them only in part."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     newest = 0
@@ -71,7 +71,7 @@ def _logged_offline(run: Any) -> int:
 
 
 def records_of_log(log: bytes) -> Iterator[bytes]:
-    """Yields the records of a log in LevelDB's format, which follow 7 bytes of W&B's."""
+    """Yields the records of a log in LevelDB's format, which begins after 7 bytes of W&B's own."""
     at, parts = 7, []
     while at + _HEADER <= len(log):
         if _BLOCK - at % _BLOCK < _HEADER:
@@ -95,7 +95,7 @@ class TrackioRun(Run):
         import trackio
         from trackio.sqlite_storage import SQLiteStorage
 
-        # A context of its own, because init would finish the run of another job of this thread.
+        # A separate context, because init would otherwise finish the run of another job of this thread.
         self._run = contextvars.Context().run(
             trackio.init, project=target, name=unique_name(job), resume="allow", embed=False, auto_log_gpu=False, auto_log_cpu=False,
             config={**spec_of(job), "genesis": summary(job)})
