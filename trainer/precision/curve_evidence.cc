@@ -23,7 +23,7 @@ constexpr size_t kNeighbours = 4;
 // Factor of the variance, because neighbours are never fully independent.
 constexpr double kDependence = 1.2;
 constexpr double kTrimmed = 0.15;
-// For a normal distribution: its deviation divided by that estimated from trimmed squares.
+// Standard deviation of a normal distribution / its estimate from the trimmed squares.
 constexpr double kTrimCorrection = 1.4;
 // Maximum number of baseline windows, and of steps sampled in each.
 constexpr int64_t kMaxWindows = 20'000;

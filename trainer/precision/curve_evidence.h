@@ -52,7 +52,7 @@ class CurveEvidence {
   std::vector<double> baseline_windows_;  // Mean logarithms of the baseline's windows.
   // Variance of a window's mean that is invisible if points average more steps than a window.
   double hidden_variance_ = 0;
-  double twin_ = 0;  // How far the first window of the same job may be from the baseline's.
+  double twin_ = 0;  // If the first window differs by more, so does the seed.
   int64_t all_windows_ = 0;
   int64_t first_step_ = 0;
   std::vector<double> windows_;  // Mean difference of each window.

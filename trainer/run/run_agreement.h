@@ -20,8 +20,8 @@ class RunAgreement {
 
   // Throws RunFailure if this rank resumes from another step than rank 0.
   void Begin(int64_t step) const;
-  // Sends this rank's flags. Call before each step; `seconds` is the time of the previous step,
-  // `news` is set if rank 0 has news of the data that the job follows.
+  // Sets this rank's flags, which the next step sends. `seconds` is the time of the previous step,
+  // `news` is set if rank 0 has news of the data that the job follows. Call before each step.
   void Tell(bool time_is_up, double seconds, bool news);
   // Exchanges the flags without a step. Call while the ranks wait for data.
   void Exchange(bool time_is_up);

@@ -221,8 +221,8 @@ void TrainingSession::CheckWeights(int64_t step) {
   RequireSameWeights(ranks_, step, weights);
 }
 
-// On return rank 0 has the whole state, which it writes. Other ranks have their own part, which is
-// all that they load.
+// On return rank 0 has the whole state, because it writes checkpoints. Other ranks have their own
+// part, because they load only that.
 void TrainingSession::GatherOptimizer(OptimizerState& state) {
   for (size_t i = 0; ranks_.first() && i < state.parameters.size(); ++i) {
     if (!shards_->owns(i)) state.parameters[i] = optimizer_->NewEntry(i);
