@@ -111,7 +111,7 @@ class Reader {
     return location;
   }
 
-  // Returns the reader's position in the tree, built only for messages.
+  // Returns the reader's position in the tree. Called only for error messages.
   std::string Path() const {
     std::string path;
     for (const auto& [text, number] : path_) {

@@ -36,7 +36,7 @@ struct EvaluationState {
   double best_loss = std::numeric_limits<double>::infinity();
   int64_t best_step = 0;
   int32_t without_improvement = 0;
-  // Not in files: a run that resumes has evaluated nothing.
+  // Step of `newest`. Not stored in files, because a resumed run has evaluated nothing yet.
   int64_t newest_step = -1;
   std::optional<training::v1::Evaluation> newest;  // nullopt: none, or no example counted.
 };

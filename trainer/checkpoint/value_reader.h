@@ -64,7 +64,7 @@ class ValueReader {
   const Value* value_;
 };
 
-// Returns "a string", "a float32 tensor of shape [3, 4]", ... for messages.
+// Returns "a string", "a float32 tensor of shape [3, 4]", ... for error messages.
 std::string DescribeValue(const Value& value);
 
 }  // namespace genesis

@@ -66,7 +66,7 @@ class FollowedReplay final : public Dataset {
   struct Episode {
     uint64_t first = 0;
     uint64_t next = 0;
-    int64_t first_window = 0;  // Number of its first window since the job began.
+    int64_t first_window = 0;  // Number of its first window, counted since the job began.
   };
   // The training part or the held-out part: the windows of its episodes, oldest first.
   struct Part {

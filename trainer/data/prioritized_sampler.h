@@ -16,7 +16,7 @@ struct PrioritizedOptions {
   bool endless = false;              // One epoch without an end, because the examples change.
 };
 
-// The examples of one batch and the factor of each one's loss.
+// The examples of one batch, and the factors of their losses.
 struct PrioritizedBatch {
   std::vector<int64_t> examples;
   std::vector<float> weights;  // Above 0, at most 1.

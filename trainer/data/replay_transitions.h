@@ -12,7 +12,7 @@
 
 namespace genesis {
 
-// Returns the name of a buffer's folder, with or without a trailing slash, for messages.
+// Returns the name of a buffer's folder for messages. A trailing slash makes no difference.
 std::string ReplayName(const std::string& folder);
 
 // A snapshot with its episodes.

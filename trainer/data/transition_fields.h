@@ -10,7 +10,7 @@
 #include "trainer/data/column_statistics.h"
 #include "trainer/data/dataset.h"
 
-// The fields of examples made of transitions, from rows as TransitionRows describes them.
+// The fields of examples that consist of transitions, filled from rows of TransitionRows.
 namespace genesis {
 
 // Returns the fields of examples of `steps` transitions.

@@ -154,7 +154,7 @@ RankGroup::RankGroup(const RankPlace& place, const c10::intrusive_ptr<c10d::Stor
            "a separate rank for each process");
   }
   Together(task, [&] {
-    // Only rank 0 waits: otherwise each rank would ask the store about every other.
+    // Only rank 0 waits. Otherwise each rank would query the store about every other rank.
     if (first()) {
       AwaitPresence(*connection_->store, place_.size, options_.timeout, kTellWaitingEvery,
                     options_.tell);

@@ -79,11 +79,11 @@ namespace {
 
 // Number of scores of the heads processed at once: 2 MiB in FP32.
 constexpr int64_t kScoresAtOnce = int64_t{1} << 19;
-// Minimum size. For smaller products, LibTorch is faster than oneDNN's setup.
+// Minimum number of multiplications. For fewer, LibTorch is faster than oneDNN with its setup.
 constexpr int64_t kFewestAttentionMultiplications = int64_t{1} << 23;
 // Minimum multiplications of a product in LibTorch's BF16 kernel, which calls oneDNN for two
-// products per head forward and five backward. For smaller ones, MKL in FP32 is faster than
-// oneDNN's setup.
+// products per head forward and five backward. For smaller products, MKL in FP32 is faster than
+// oneDNN with its setup.
 constexpr int64_t kFewestBf16Multiplications = int64_t{1} << 17;
 // Minimum number of queries per thread.
 constexpr int64_t kRowsAtOnce = 128;

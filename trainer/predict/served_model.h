@@ -20,8 +20,8 @@ using BatchTensors = std::map<std::string, torch::Tensor>;
 // A model that predicts, with weights that can be replaced. Each kind of model that predicts has a
 // class that implements this interface, and a row in Build.
 //
-// Owner: the predictor. Threads: one, without gradients. Failure: INVALID_ARGUMENT with what the
-// model takes; exceptions of LibTorch.
+// Owner: the predictor. Threads: one, without gradients. Failure: INVALID_ARGUMENT with the inputs
+// that the model accepts; exceptions of LibTorch.
 class ServedModel {
  public:
   virtual ~ServedModel() = default;

@@ -11,7 +11,7 @@
 namespace genesis {
 
 // An `Evaluator` measures a job's model on its held-out examples, always in FP32, and decides when
-// the metrics are a reason to stop.
+// the job stops early because of its metrics.
 //
 // Owner: the run. Threads: one. Failure: as TrainingSession.
 class Evaluator {

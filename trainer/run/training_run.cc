@@ -383,7 +383,7 @@ class Run {
     observer_.OnEvaluated(evaluation);
   }
 
-  // The end.
+  // The end of a run.
 
   bool EndsEarly() {
     if (agreement_.TimeIsUp(TimeIsUp())) {

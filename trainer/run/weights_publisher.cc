@@ -220,7 +220,7 @@ absl::Status WeightsPublisher::Publish(Version& version, std::unique_ptr<MemoryF
   return sent;
 }
 
-// Logs an error, except after another one: of successive errors, only the first.
+// Logs an error, but only the first of successive errors.
 void WeightsPublisher::Log(const absl::Status& status) {
   if (!status.ok() && !failing_) {
     observer_.OnLog(absl::StrCat("a version of the weights was dropped: ", status.message()));

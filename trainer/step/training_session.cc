@@ -363,7 +363,7 @@ void TrainingSession::TakePlace(const RunPosition& position) {
   const bool resized = before > 0 && before != now;
   // Keep the number of examples done in this epoch; a partial batch is repeated.
   if (resized) sampler.batch = sampler.batch * before / now;
-  // The position is of another dataset or batch size: start the next epoch.
+  // The position belongs to another dataset or batch size, so start the next epoch.
   if (sampler.batch >= source_->batches_per_epoch()) sampler = {sampler.epoch + 1, 0};
   source_->Seek(sampler);
   TakeLength(position, sampler, resized);

@@ -103,7 +103,7 @@ int Usage(const std::string& fault) {
   return genesis::ToInt(genesis::ExitCode::kUsage);
 }
 
-// Returns the flag of that name that takes no value, or null.
+// Returns the flag `name` if it is one that takes no value, otherwise null.
 bool* Switch(const std::string& name, Flags& flags) {
   const std::pair<const char*, bool*> switches[] = {{"--help", &flags.help},
                                                     {"--version", &flags.version},

@@ -33,7 +33,7 @@ Batch Repeated(const Batch& batch, int64_t size);
 // BadExample::where.
 std::string CureOf(const BadExample& bad);
 
-// Returns the file of a job's examples, for messages.
+// Returns the path of a job's data, or "the dataset", for error messages.
 std::string DataPath(const training::v1::JobSpec& spec);
 
 }  // namespace genesis

@@ -70,7 +70,7 @@ class ExportedModel : public Model {
   absl::Status Load(const std::string& graph);
   std::vector<torch::Tensor> Run(const std::string& graph, const Batch& batch,
                                  const torch::Tensor& scale);
-  // Same as Run, but throws LibTorch's exceptions as they are, without Explain.
+  // Same as Run, but throws LibTorch's exceptions unchanged, without Explain().
   std::vector<torch::Tensor> RunGraph(const std::string& graph, const Batch& batch,
                                       const torch::Tensor& scale);
   // Throws an exception that explains the error of a graph to the user. Names the value of the
