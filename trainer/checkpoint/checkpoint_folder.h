@@ -37,7 +37,7 @@ class CheckpointFolder {
   // checkpoint of its step lists.
   void RemoveShard(int64_t step, const ShardPlace& place) const;
 
-  // Returns a score of a checkpoint, lower is better, such as its loss; nullopt if it is unknown.
+  // Returns a checkpoint's score (lower is better), such as its loss; nullopt if it is unknown.
   using Badness = std::function<std::optional<double>(int64_t step)>;
 
   // Removes old checkpoints, with manifests and shards, and returns the removed IDs. Keeps the

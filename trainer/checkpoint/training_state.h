@@ -36,9 +36,9 @@ struct EvaluationState {
   double best_loss = std::numeric_limits<double>::infinity();
   int64_t best_step = 0;
   int32_t without_improvement = 0;
-  // Step of `newest`. Not stored in files, because a resumed run has evaluated nothing yet.
+  // Step of the newest evaluation. Not stored in files: a resumed run has evaluated nothing yet.
   int64_t newest_step = -1;
-  std::optional<training::v1::Evaluation> newest;  // nullopt: none, or no example counted.
+  std::optional<training::v1::Evaluation> newest;  // nullopt if there is none or nothing counted.
 };
 
 // Everything that a run needs to resume, in CPU tensors separate from the run's own. Taken at a

@@ -22,7 +22,7 @@ class Communicator {
   // Sums the tensor over the ranks, in place, after the work in the current stream. The tensor is
   // contiguous, and float32, float16 or bfloat16.
   virtual void AllReduce(const at::Tensor& tensor) = 0;
-  // Overwrites the tensor with that of rank `root`. It is contiguous and of any type.
+  // Overwrites the tensor, contiguous and of any type, with that of rank `root`.
   virtual void Broadcast(const at::Tensor& tensor, int root) = 0;
   // Makes the current stream wait for all collectives begun so far.
   virtual void Join() = 0;

@@ -15,7 +15,7 @@ constexpr float kLowest = 1e-6f;
 // The priority that replaces a NaN or an Inf in restored priorities.
 constexpr float kHighest = 1e12f;
 
-// Returns the minimum priority next to `priorities`, lower if all of them are below 1.
+// Returns the minimum priority, scaled down if all `priorities` are below 1 (small loss units).
 float LowestBeside(absl::Span<const float> priorities) {
   float largest = 0;
   for (const float each : priorities) {

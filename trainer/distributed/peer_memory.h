@@ -23,7 +23,7 @@ class PeerMemory {
   // The reason why memory cannot be read this way, the same on all ranks; empty if every rank can
   // read the memory of every other rank.
   const std::string& why_not() const { return why_not_; }
-  // Copies bytes from an address in a rank's memory. Throws if they cannot be read.
+  // Copies `bytes` bytes from a rank's memory to `to`. Throws if that fails or the rank has ended.
   void Read(int rank, uint64_t address, void* to, size_t bytes) const;
 
  private:

@@ -120,7 +120,7 @@ class RankGroup {
   void Await();
 
   // Adds to the time in seconds that this rank has waited for the gradients of other ranks.
-  // TakeWaitSeconds returns the time since its last call.
+  // TakeWaitSeconds returns this time and resets it to 0.
   void NoteWait(double seconds) { wait_seconds_ += seconds; }
   double TakeWaitSeconds() { return std::exchange(wait_seconds_, 0); }
 

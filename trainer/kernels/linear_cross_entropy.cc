@@ -216,7 +216,7 @@ LinearCrossEntropyGradients TokenLossesAndGradients(const LinearCrossEntropyArgu
   result.input = at::empty(input.sizes(), wide);
   result.weight = at::zeros(weight.sizes(), wide);
   if (bias.defined()) result.bias = at::zeros(bias.sizes(), wide);
-  // Use FP32 for FP16, which would underflow: the loss scale is applied only in backward.
+  // Compute FP16 in FP32, because gradients may underflow before backward applies the loss scale.
   const bool is_half = input.scalar_type() == at::kHalf;
   const Tensor inputs = is_half ? input.to(at::kFloat) : input;
   const Tensor weights = is_half ? weight.to(at::kFloat) : weight;

@@ -26,7 +26,7 @@ class GradientClipping {
  private:
   const std::vector<ClippedGroup> clipped_;
   const size_t optimizer_groups_;
-  // Indices of the parameters of each clipped_ group: int64, on the device; undefined for all.
+  // Per group of clipped_, its parameters: int64, on the device. Undefined if it has all of them.
   std::vector<at::Tensor> parameters_;
 };
 

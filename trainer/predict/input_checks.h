@@ -19,7 +19,7 @@ absl::Status CheckOutput(int64_t numbers);
 // Converts an input to the type of the model. INVALID_ARGUMENT if a value is not finite in a
 // floating-point type, or if an integer type or bool cannot represent it.
 absl::Status ConvertTo(torch::ScalarType type, const std::string& name, torch::Tensor& tensor);
-// Return the errors for an input of an unaccepted shape, and with an unaccepted value.
+// Return the errors for an input whose shape, or one of whose values, is not accepted.
 absl::Status ShapeFault(const std::string& name, const torch::Tensor& tensor,
                         const std::string& accepted);
 absl::Status ValueFault(const std::string& name, double value, const std::string& accepted);

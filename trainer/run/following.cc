@@ -141,7 +141,7 @@ void Following::Take(const ReplayRange& range) {
   seen_.next = std::max(seen_.next, range.next);
 }
 
-// Fails if ranks have different examples, because one read too late. A new attempt may succeed.
+// Fails if the ranks' examples differ, because a rank read too late. A new attempt may succeed.
 void Following::RequireSame() {
   if (ranks_.alone()) return;
   const std::string own = absl::StrCat(data_.training_size(), " to train on, ",

@@ -410,7 +410,7 @@ class Run {
     finished.set_early_end(early_end_);
     if (const auto error = evaluator_->held_out_error()) *finished.mutable_held_out() = *error;
     *finished.mutable_progress() = reporter_->progress();
-    // A followed buffer will hold other data for the next job, so the curve would be no baseline.
+    // The next job that follows the buffer will see other data, so the curve is not a baseline.
     if (all_fp32_ && !following_) *finished.mutable_curve() = curve_.curve();
     observer_.OnLog(CompletionLine(start_.job_id(), finished, evaluator_->newest()));
     return finished;

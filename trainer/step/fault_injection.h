@@ -25,9 +25,9 @@ class FaultInjection {
   bool SpoilBatch(int64_t step, int64_t micro_batch, bool reduced, Batch& batch) const;
   // SPIKE: returns the factor of the loss, and with it of every gradient; 1 if none applies.
   double LossFactor(int64_t step, int64_t micro_batch) const;
-  // Call in reduced precision only. INF: sets a value of the first parameter's gradient, if it is
-  // `scaled` by a loss scale. STALE, SATURATE and UNDERFLOW: change all gradients, including their
-  // loss scale if there is one.
+  // Call in reduced precision only. INF: sets a value of the first parameter's gradient, if there
+  // is a loss scale (`scaled`). STALE, SATURATE and UNDERFLOW: change all gradients, which are
+  // multiplied by the loss scale if there is one.
   void SpoilGradients(int64_t step, bool scaled, const std::vector<torch::Tensor>& gradients) const;
   // TRUNCATE, in reduced precision only: truncates all weights.
   void SpoilWeights(int64_t step, const std::vector<torch::Tensor>& weights) const;

@@ -116,8 +116,8 @@ class TrainingSession {
   // the next step runs.
   TrainingState BeginState(RunPosition position);
 
-  // Restores a state. INVALID_ARGUMENT, with nothing changed, if it does not match model and
-  // optimizer. The next steps run in `mode`. Requires that every step has been read.
+  // Restores a state; the next steps run in `mode`. INVALID_ARGUMENT, with nothing changed, if the
+  // state does not match model and optimizer. Requires that every step has been read.
   absl::Status PutState(const TrainingState& state, training::v1::PrecisionMode mode);
 
  private:
