@@ -58,8 +58,8 @@ absl::Status CheckpointFolder::Prepare() {
   return absl::OkStatus();
 }
 
-// Removes shards that no checkpoint lists: those of an incomplete checkpoint, or of an earlier one
-// of the same step.
+// Removes shards that no checkpoint lists: shards of an incomplete checkpoint, or of an earlier
+// attempt to write a checkpoint of the same step.
 void CheckpointFolder::RemoveStrayShards() const {
   std::set<std::string> checkpoints;
   for (const std::string& name : Names(folder_)) {

@@ -28,7 +28,7 @@ class CheckpointFolder {
   // Returns "<job id>-step-<step>".
   std::string Id(int64_t step) const;
 
-  // Returns the paths, newest first.
+  // Returns the paths of the checkpoints in the folder, newest first.
   std::vector<std::string> Paths() const;
   // Returns the IDs in `paths` that name checkpoints of this job and do not exist.
   std::vector<std::string> Missing(const std::vector<std::string>& paths) const;
@@ -37,14 +37,14 @@ class CheckpointFolder {
   // checkpoint of its step lists.
   void RemoveShard(int64_t step, const ShardPlace& place) const;
 
-  // Returns how bad the checkpoint of a step is, such as its loss; nullopt if that is not known.
+  // Returns a checkpoint's score (lower is better), such as its loss; nullopt if it is unknown.
   using Badness = std::function<std::optional<double>(int64_t step)>;
 
   // Removes old checkpoints, with manifests and shards, and returns the removed IDs. Keeps the
   // newest `keep_last` (at least one) up to `step` and the `keep_best` with the lowest `badness`,
   // by default the held-out loss in their manifests. Removes checkpoints of later steps, which a
-  // rewind has made obsolete. If no kept checkpoint verifies, also keeps another that does: the
-  // newest, later steps last. The checkpoint of `verified_step` is known to verify.
+  // rewind has made obsolete. If no kept checkpoint verifies, also keeps the newest other one that
+  // does, of a later step only as a last resort. `verified_step` is known to verify.
   std::vector<std::string> Retain(int64_t keep_last, int64_t step, int64_t keep_best = 0,
                                   int64_t verified_step = -1,
                                   const Badness& badness = nullptr) const;

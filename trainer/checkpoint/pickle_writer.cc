@@ -193,7 +193,7 @@ class Writer {
 
   // Writes a global. `name` is the module and the name with a line break between.
   void PutGlobal(const std::string& name) {
-    // A zero byte distinguishes it from a string with the same text.
+    // The zero byte distinguishes the global from a string with the same text.
     const std::string key = name + '\0';
     if (Recall(key)) return;
     Put(kGlobal);

@@ -12,7 +12,7 @@
 
 namespace genesis {
 
-// The position of a writer among those that write one checkpoint together.
+// The position of one writer among the ranks that write a sharded checkpoint.
 struct ShardPlace {
   int rank = 0;
   int ranks = 1;
@@ -35,8 +35,8 @@ void RemoveShards(const std::string& path, const std::vector<ShardFile>& kept = 
 // optimizer's state, the largest parameter first to the least loaded rank. The state may lack the
 // optimizer's entries of other ranks' parameters.
 Value ShardTree(const TrainingState& state, const ShardPlace& place);
-// Returns the tree of the file that lists the shards: as from ToTree, but with None for each weight
-// in a shard and without the state of the optimizer.
+// Returns the tree of the file that lists the shards: the tree of ToTree, but with None for each
+// weight that is in a shard, and without the state of the optimizer.
 Value IndexTree(const TrainingState& state, const ShardPlace& place,
                 const std::vector<ShardFile>& shards);
 
@@ -44,8 +44,8 @@ Value IndexTree(const TrainingState& state, const ShardPlace& place,
 // not match; INVALID_ARGUMENT for a file that is not named like a shard of `path`.
 absl::Status VerifyShards(const std::string& path, const std::vector<ShardFile>& shards);
 
-// Reads a file as ReadTorchArchive does. If it lists shards, fills in their tensors, which gives
-// the tree of a checkpoint in one file. Verifies each shard before reading it.
+// Reads a file as ReadTorchArchive does. If the file lists shards, fills in their tensors, so that
+// the tree equals that of an unsharded checkpoint. Verifies each shard before reading it.
 absl::StatusOr<Value> ReadTree(const std::string& path);
 
 }  // namespace genesis

@@ -35,7 +35,7 @@ class StateCopy {
 
   // Waits until the copies are complete. Any thread may call it.
   void Wait() const;
-  // Waits until an update may change the tensors; the time it takes is lost to training.
+  // Waits until an update may change the tensors, and sets held_seconds() to the time waited.
   void HoldUpdate();
   double held_seconds() const { return held_seconds_.load(std::memory_order_relaxed); }
 

@@ -25,8 +25,8 @@ inline constexpr const char* kProgressCounters[] = {"step",
 
 Value ToTree(const TrainingState& state);
 
-// Returns the state in a tree. Also reads format 1 of release 0.1.0, with defaults for what it
-// lacks. INVALID_ARGUMENT with `file`, the entry, its value and what is accepted.
+// Returns the state in a tree. Also reads format 1 of release 0.1.0, with defaults for entries that
+// it lacks. INVALID_ARGUMENT with `file`, the entry, its value and what is accepted.
 absl::StatusOr<TrainingState> FromTree(const std::string& file, const Value& root);
 
 }  // namespace genesis

@@ -171,8 +171,8 @@ class LayoutReader {
     state_.optimizer.kind = kind.value_or(training::v1::OPTIMIZER_KIND_UNSPECIFIED);
   }
 
-  // Fills state_.optimizer.groups. Returns the parameter behind each number that the optimizer's
-  // state uses. Python renumbers parameters by group when it saves a state dict again.
+  // Fills state_.optimizer.groups. Returns a map from the numbers in the optimizer's state to the
+  // parameters. Python renumbers parameters by group when it saves a state dict again.
   std::map<int64_t, int64_t> ReadGroups(const std::vector<ValueReader>& groups) {
     std::vector<ValueReader> own;
     if (version_ >= 2) own = own_.At("parameter_groups").Items();

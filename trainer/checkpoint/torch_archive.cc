@@ -24,8 +24,8 @@ constexpr uint64_t kMinText = uint64_t{1} << 20;
 constexpr double kMaxElements = 1LL << 60;
 // Limits the elements of expanded tensors: a view of one element can claim any size.
 constexpr double kMaxRepeated = 1 << 24;
-// Maximum bytes of all tensors per byte of the file: many views of one storage, each copied by its
-// user, could be many times the file. In a model, few entries share one.
+// Maximum bytes of all tensors per byte of the file. Without a limit, copies of many views of one
+// storage could take many times the file's size. In a model, few entries share a storage.
 constexpr double kMaxSharing = 16;
 // A non-contiguous view is copied when it is read, so it counts more.
 constexpr double kCopied = 8;
@@ -111,7 +111,7 @@ class Reader {
     return location;
   }
 
-  // Returns the reader's position in the tree, built only for messages.
+  // Returns the reader's position in the tree. Called only for error messages.
   std::string Path() const {
     std::string path;
     for (const auto& [text, number] : path_) {
@@ -204,7 +204,7 @@ class Reader {
     } else if (nonzero > kMaxElements) {
       Fault(absl::StrCat("has a shape of ", nonzero, " elements; accepted: up to 2^60"));
     } else if (elements > held) {
-      // Expanded: the same elements are repeated.
+      // The view is expanded: it repeats elements of the storage.
       repeated_left_ -= elements;
       if (repeated_left_ < 0) {
         Fault(absl::StrCat("repeats ", storage.numel(), " elements to ", elements,

@@ -14,8 +14,8 @@ namespace genesis {
 // file of torch before 1.6), with the cure in Python.
 absl::StatusOr<Value> ReadTorchArchive(const std::string& path);
 
-// Returns `fault`, which opening a file reported, or the file's actual kind if its first bytes
-// identify it.
+// Returns INVALID_ARGUMENT with a cure if the file is in the format of torch.save before 1.6.
+// Otherwise returns `fault`, the error of opening the file.
 absl::Status ExplainForeignFile(const std::string& path, const absl::Status& fault);
 
 }  // namespace genesis

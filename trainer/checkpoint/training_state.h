@@ -27,7 +27,7 @@ struct RunPosition {
   int64_t applied_steps = 0;  // Steps that were not skipped; schedules and averages count these.
   SamplerPosition sampler;
   uint64_t seed = 0;
-  // Examples of each batch that `sampler` counts, over all ranks; 0 if the file lacks it.
+  // Number of examples per batch that `sampler` counts, over all ranks; 0 if the file lacks it.
   int64_t batch_examples = 0;
 };
 
@@ -36,9 +36,9 @@ struct EvaluationState {
   double best_loss = std::numeric_limits<double>::infinity();
   int64_t best_step = 0;
   int32_t without_improvement = 0;
-  // Not in files: a run that resumes has evaluated nothing.
+  // Step of the newest evaluation. Not stored in files: a resumed run has evaluated nothing yet.
   int64_t newest_step = -1;
-  std::optional<training::v1::Evaluation> newest;  // nullopt if no example counted in it.
+  std::optional<training::v1::Evaluation> newest;  // nullopt if there is none or nothing counted.
 };
 
 // Everything that a run needs to resume, in CPU tensors separate from the run's own. Taken at a

@@ -31,7 +31,7 @@ class ValueReader {
   bool Has(const std::string& key) const;
 
   int64_t Integer() const;
-  // Requires a value of at least `least`.
+  // Returns the integer. Any other value, or one below `least`, is an error.
   int64_t Integer(int64_t least) const;
   double Number() const;  // Accepts an integer too.
   bool Boolean() const;
@@ -64,7 +64,7 @@ class ValueReader {
   const Value* value_;
 };
 
-// Returns "a string", "a float32 tensor of shape [3, 4]", ... for messages.
+// Returns "a string", "a float32 tensor of shape [3, 4]", ... for error messages.
 std::string DescribeValue(const Value& value);
 
 }  // namespace genesis

@@ -44,7 +44,7 @@ absl::StatusOr<uint32_t> ChecksumOf(const DataFile& file, uint64_t offset, uint6
   return CombineCrc32c(*first, *rest, size - half);
 }
 
-// Verifies against the checksums of the file itself.
+// Verifies the records against the checksums in the zip file, without a manifest.
 absl::Status VerifyAlone(const ZipArchive& archive) {
   for (const std::string& name : archive.names()) {
     const absl::StatusOr<ZipArchive::Location> location = archive.Locate(name);

@@ -17,7 +17,7 @@ namespace genesis {
 // names path, record, and the found and expected values. Needs little memory.
 absl::StatusOr<std::string> VerifyCheckpoint(const std::string& path);
 
-// Does the same without the shards, which the reader of the checkpoint verifies.
+// Same as VerifyCheckpoint, but skips the shards, which the reader of the checkpoint verifies.
 absl::StatusOr<std::string> VerifyFile(const std::string& path);
 
 // Verifies a file under its temporary name against the manifest that it will get.
@@ -27,8 +27,8 @@ absl::Status VerifyWritten(const std::string& path, const CheckpointManifest& ma
 // another file.
 std::optional<std::vector<ShardFile>> ListedShards(const std::string& path);
 
-// Returns the first of `paths` that verifies; give the newest first. Calls `log` with the reason
-// for each skipped one. NOT_FOUND if none does.
+// Returns the first of `paths` that verifies; callers pass the newest first. Calls `log` with the
+// reason for each skipped checkpoint. NOT_FOUND if none verifies.
 absl::StatusOr<std::string> NewestGood(const std::vector<std::string>& paths,
                                        absl::FunctionRef<void(const std::string&)> log);
 

@@ -67,7 +67,7 @@ std::string Keys(const ValueDict& dict) {
   return keys.empty() ? "nothing" : keys;
 }
 
-// Returns whether the tree is one of ShardTree.
+// Returns whether the tree was built by ShardTree.
 bool IsShard(const ValueReader& root) {
   if (!root.Has("shard")) return false;
   const auto* const shard = root.At("shard").value().As<ValueDict>();

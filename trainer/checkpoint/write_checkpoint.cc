@@ -25,7 +25,7 @@
 namespace genesis {
 namespace {
 
-// Returns an ID as long as torch's, computed from the content: equal states give equal files.
+// Returns an ID as long as torch's, computed from the content: equal states have equal files.
 std::string IdOf(const std::vector<ZipWriter::Record>& records) {
   uint32_t first = 0;
   uint32_t second = 0;

@@ -14,7 +14,7 @@ namespace genesis {
 struct CheckpointMeta {
   std::string job_id;
   std::optional<double> held_out_loss = std::nullopt;  // Set if it was measured at this step.
-  // If several ranks write the checkpoint together, the position of this one.
+  // If several ranks write the checkpoint together, this rank's position among them.
   std::optional<ShardPlace> shard = std::nullopt;
 };
 
@@ -29,8 +29,8 @@ absl::StatusOr<int64_t> WriteCheckpoint(const TrainingState& state, const std::s
 absl::StatusOr<int64_t> WriteShard(const TrainingState& state, const std::string& path,
                                    const CheckpointMeta& meta);
 
-// Returns the durable shards of all ranks, or nullopt if one is missing. DATA_LOSS if one is of
-// another job or step.
+// Returns the durable shards of all ranks, or nullopt if a shard is missing. DATA_LOSS if a shard
+// belongs to another job or step.
 absl::StatusOr<std::optional<std::vector<ShardFile>>> FindShards(const std::string& path,
                                                                  int64_t step,
                                                                  const CheckpointMeta& meta);

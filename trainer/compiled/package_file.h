@@ -22,12 +22,12 @@ class PackageFile {
   // DATA_LOSS if it is not a zip file or has no library.
   static absl::StatusOr<PackageFile> Open(const std::string& path);
 
-  // Returns the text of the StepDescription for which it was compiled (package.py), or "" if it has
-  // none. Runs no code of the package.
+  // Returns the text of the StepDescription for which the package was compiled (package.py), or ""
+  // if the package has none. Runs no code of the package.
   absl::StatusOr<std::string> MadeFor() const;
 
-  // Loads its library, which is in the temporary folder (TMPDIR, otherwise /tmp) only while
-  // loading. INTERNAL if that fails.
+  // Loads the package's library. The temporary folder (TMPDIR, otherwise /tmp) holds it only during
+  // the call. INTERNAL if loading fails.
   absl::StatusOr<std::unique_ptr<torch::inductor::AOTIModelContainerRunner>> Load() const;
 
  private:
@@ -35,7 +35,7 @@ class PackageFile {
       : archive_(std::move(archive)), library_(std::move(library)) {}
 
   ZipArchive archive_;
-  std::string library_;  // The name of its record, without ".so".
+  std::string library_;  // Name of the library's record, without ".so".
 };
 
 }  // namespace genesis

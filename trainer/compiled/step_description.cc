@@ -66,7 +66,7 @@ std::string List(const std::string& name, const std::vector<std::string>& lines)
 std::vector<std::string> Lines(const NamedTensors& tensors, at::ScalarType floats) {
   std::vector<std::string> lines;
   for (const auto& [name, tensor] : tensors) {
-    // The job may currently be in another format.
+    // The session may currently hold the weights in a format other than that of the mode.
     const at::ScalarType type = tensor.is_floating_point() ? floats : tensor.scalar_type();
     lines.push_back(Line(name, type, tensor.sizes(), tensor.strides()));
   }

@@ -10,8 +10,8 @@
 
 namespace genesis {
 
-// Everything on which the code of a compiled step depends, as a text by which the worker finds a
-// package and which the compiler reads. Two steps with the same description can run the same
+// Everything on which the code of a compiled step depends, as text. The worker finds a package by
+// this text, and the compiler reads it. Two steps with the same description can run the same
 // package.
 struct StepDescription {
   // JSON with one item per line, in a fixed order: format, torch, device, processor,

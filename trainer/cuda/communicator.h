@@ -10,8 +10,8 @@ namespace genesis {
 
 // Collectives among the GPUs of several ranks: a communicator of NCCL. They run on a separate
 // stream, in the order in which they were begun, concurrently with the current stream. The host
-// waits for none of them. All ranks begin the same ones in the same order. CUDA graphs can capture
-// them.
+// waits for none of them. All ranks begin the same collectives in the same order. CUDA graphs can
+// capture them.
 //
 // Owner: the RankGroup. Threads: one at a time. Failure: exceptions of LibTorch. If a rank ends
 // or falls silent, Fault() may report it, and collectives that need that rank end only with
@@ -19,10 +19,10 @@ namespace genesis {
 class Communicator {
  public:
   virtual ~Communicator() = default;
-  // Sums over the ranks, in place, after the work in the current stream. Contiguous; float32,
-  // float16 or bfloat16.
+  // Sums the tensor over the ranks, in place, after the work in the current stream. The tensor is
+  // contiguous, and float32, float16 or bfloat16.
   virtual void AllReduce(const at::Tensor& tensor) = 0;
-  // Copies the tensor of rank `root`, in place. Contiguous, of any type.
+  // Overwrites the tensor, contiguous and of any type, with that of rank `root`.
   virtual void Broadcast(const at::Tensor& tensor, int root) = 0;
   // Makes the current stream wait for all collectives begun so far.
   virtual void Join() = 0;

@@ -62,7 +62,7 @@ Three GroupNormBackward(const Tensor& gradient, const Tensor& input, const Tenso
   return {As(to_input, input.scalar_type()), to_weight, to_bias};
 }
 
-// Attention by the rules of at::scaled_dot_product_attention
+// Attention with the padding rules of at::scaled_dot_product_attention
 // (ATen/native/transformers/attention.cpp): CUDA kernels require heads of a multiple of 8 elements,
 // equally many for query, key and value, and masks whose rows begin at a multiple of 8 elements.
 class Attention {

@@ -6,9 +6,9 @@
 
 namespace genesis {
 
-// Returns pairs: an operator of graphs traced on a CPU for which CUDA lacks a kernel, or one for
-// the same types or layouts, and the operator of this process that replaces it on CUDA. Names are
-// nativert's ("torch.ops.aten.native_layer_norm.default"). Both operators have the same schema:
+// Returns pairs of operators. The first is an operator of graphs traced on a CPU that CUDA lacks,
+// at least for some types or layouts; the second replaces it on CUDA and has the same schema. Names
+// are nativert's ("torch.ops.aten.native_layer_norm.default"). The replaced operators are:
 //   native_layer_norm, native_group_norm and their backward: CPU kernels accept BF16 and FP16
 //     inputs with FP32 weights, which torch.autocast("cpu") produces. The replacements compute in
 //     FP32 and round once.

@@ -8,8 +8,8 @@
 namespace genesis {
 namespace {
 
-// Returns null, with the reason in `fault`, if the file or the symbol is missing. The library stays
-// loaded because objects from it may stay in use.
+// Returns the function `name` of a library; null, with the reason in `fault`, if either is missing.
+// The library stays loaded, because objects that it created may stay in use.
 template <typename Function>
 Function* Load(const std::string& path, const char* name, std::string* fault) {
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

@@ -41,7 +41,7 @@ class CudaStepGraph : public StepGraph {
       try {
         c10::cuda::CUDACachingAllocator::endAllocateToPool(device, pool);
       } catch (const c10::Error&) {
-        // The allocator had already stopped allocating to this pool.
+        // The allocator no longer allocates to this pool, so there is nothing to end.
       }
     }
   }

@@ -7,6 +7,6 @@
 extern "C" {
 // In libgenesis_cuda.so. The caller owns the graph.
 __attribute__((visibility("default"))) genesis::StepGraph* GenesisMakeCudaStepGraph();
-// In libgenesis_nccl.so, which owns it.
+// In libgenesis_nccl.so, which owns the factory.
 __attribute__((visibility("default"))) genesis::CommunicatorFactory* GenesisNcclCommunicators();
 }

@@ -8,7 +8,7 @@ namespace genesis {
 // Operations that a device captures once and replays on request, with the same memory: a CUDA
 // graph.
 //
-// Owner: the captured step. Threads: one. Failure: exceptions of LibTorch; after one of Capture,
+// Owner: the captured step. Threads: one. Failure: exceptions of LibTorch. After a failed Capture,
 // only memory that `work` itself allocated is undefined.
 class StepGraph {
  public:

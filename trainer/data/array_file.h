@@ -16,7 +16,7 @@
 
 namespace genesis {
 
-// One array of a file, in C order. It is in the file, or in memory if the file is compressed.
+// One array of a file, in C order. Its elements are in the file, or in memory if compressed.
 class StoredArray {
  public:
   StoredArray() = default;

@@ -155,7 +155,7 @@ class ArrayTransitions final : public TransitionRows {
         }
       }
     }
-    // A uint8 flag may have another nonzero value than 1.
+    // A uint8 flag may have a nonzero value other than 1.
     for (int64_t row = 0; row < count; ++row) {
       float& done = out[(row + 1) * width - 1];
       done = done != 0.0f ? 1.0f : 0.0f;

@@ -39,7 +39,7 @@ class BatchSampler {
   const std::vector<int64_t>& order() const { return order_; }
   // Index in order() of the next batch, which has batch_size examples.
   int64_t offset() const { return position_.batch * batch_size_; }
-  // Moves past the batch; after the last one, to the next epoch.
+  // Moves past the current batch; after the last batch of an epoch, to the next epoch.
   void Advance();
 
   int64_t batches_per_epoch() const { return size_ / batch_size_; }

@@ -6,11 +6,11 @@
 namespace genesis {
 namespace {
 
-// Upper bound of rounding, relative to the size of numbers: at most four units in the last place of
-// float32.
+// Upper bound of rounding errors, relative to the magnitude of the numbers: at most four units in
+// the last place of float32.
 constexpr double kRounding = 0x1p-22;
 
-// Returns whether the deviation of numbers of this size is only rounding error, in any unit.
+// Returns whether `deviation` is only rounding error of float32 numbers of magnitude `size`.
 bool IsRounding(double deviation, double size) {
   return deviation <= kRounding * size || deviation < std::numeric_limits<float>::min();
 }

@@ -22,10 +22,10 @@ class StatisticsBuilder {
   void AddToDeviation(const float* row);
   // Returns the statistics. A constant column has the deviation 1.
   ColumnStatistics Finish() const;
-  // Returns the statistics of columns that are differences of numbers like `minuend`'s, including
-  // their rounding. If such a column is constant while its column of `minuend` is not, it gets the
-  // deviation of `minuend`, so that noise predicted by a model stays small compared with that
-  // column.
+  // Returns the statistics of columns of differences. `minuend` has the statistics of the minuends,
+  // whose rounding errors the differences contain. If a column is constant while its column of
+  // `minuend` is not, it gets the deviation of `minuend`, so that noise predicted by a model stays
+  // small compared with that column.
   ColumnStatistics FinishDifferences(const StatisticsBuilder& minuend) const;
 
  private:

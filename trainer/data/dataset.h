@@ -33,14 +33,14 @@ struct Field {
   int64_t bytes() const { return elements() * ElementSize(type); }
 };
 
-// The common interface to examples for training and evaluation, from any kind of file. They are
-// checked when opened. Examples [0, training_size) are for training, [training_size, size) are held
-// out.
+// The common interface to examples for training and evaluation, from any kind of file. Opening a
+// dataset checks its examples. Examples [0, training_size) are for training, [training_size, size)
+// are held out.
 //
 // Fields by kind of data:
 //   transitions  observation [O], action [A], change [O] (next observation - observation),
-//                reward [1], done [1]; with rollouts of H > 1 steps each begins with H:
-//                observation [H, O] and so on, H steps in a row of one episode. All float32.
+//                reward [1], done [1]. With rollouts of H > 1 steps each shape begins with H:
+//                observation [H, O] and so on, H consecutive steps of one episode. All float32.
 //   tokens       tokens [context_length + 1], int64.
 //   arrays       as named in the file; radio_unet's are image [C, H, W] and condition [K, H, W].
 // A dataset with importance weights adds weight [1], float32.
@@ -68,10 +68,10 @@ class Dataset {
   // buffer, an example without a priority has 0.
   virtual const std::vector<float>& priorities() const = 0;
 
-  // The training examples of a followed replay buffer change: old ones are dropped, and new ones
-  // added at the end. Returns the number of those that have been dropped so far.
+  // Returns the number of training examples that were dropped so far. Only a followed replay buffer
+  // drops examples, always the oldest; it adds new examples at the end.
   virtual int64_t dropped() const { return 0; }
-  // Returns the number of training examples that were there before transition number `next`.
+  // Returns the number of training examples that existed before transition `next` arrived.
   virtual int64_t SizeBefore(uint64_t /*next*/) const { return training_size(); }
 
   // Describes the data: "33600 transitions of 168 episodes to train on, 2400 of 12 held out".

@@ -96,7 +96,7 @@ void FollowedReplay::Take(const ReplayRange& range) {
 }
 
 int64_t FollowedReplay::SizeBefore(uint64_t next) const {
-  // The first row of a window that was not complete.
+  // Windows that begin at this row or later were not complete yet.
   const uint64_t limit = next - std::min(next, static_cast<uint64_t>(steps_ - 1));
   int64_t before = training_.begin;
   for (auto episode = training_.episodes.begin(); episode != training_.episodes.end(); ++episode) {
@@ -210,7 +210,7 @@ absl::Status FollowedReplay::GatherVectors(uint64_t first, int64_t place,
   return status;
 }
 
-// The writer has checked the values themselves.
+// Checks only the differences, because the writer of the buffer has checked the values.
 absl::Status FollowedReplay::CheckChanges(const float* row, uint64_t number) const {
   const int64_t size = vectors_->observation_size();
   const float* const next = row + size + vectors_->action_size();
@@ -247,7 +247,7 @@ absl::Status FollowedReplay::VisitTrainingRows(const Visit& visit) const {
 }
 
 absl::Status FollowedReplay::FixStatistics() {
-  if (columns_) return absl::OkStatus();  // No such model normalises its fields.
+  if (columns_) return absl::OkStatus();  // Models of such buffers do not normalise.
   TransitionStatistics statistics(vectors_->observation_size(), vectors_->action_size());
   absl::Status status =
       VisitTrainingRows([&statistics](const float* row) { statistics.AddToMean(row); });

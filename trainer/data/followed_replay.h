@@ -29,20 +29,20 @@ struct ReplayRange {
 
 // The examples of a replay buffer that changes while a job trains on it (dataset.replay.follow).
 // They change only in Take and are a pure function of the buffer's transitions and the range. An
-// episode grows as its transitions arrive; a hash of the number of its first one decides whether it
-// is held out (holdout.h). The oldest episode after an eviction is left out because its beginning
-// may be gone. Rows are read from the files, which stay open while an example needs them.
+// episode grows as its transitions arrive. A hash of its first transition's number decides whether
+// it is held out (holdout.h). The oldest episode after an eviction is left out, because its first
+// rows may be gone. Rows are read from the files, which stay open while an example needs them.
 //
-// Owner: the run. Threads: Look and the methods of Dataset may run at once; Take and FixStatistics
-// exclude all others. Failure: as Dataset.
+// Owner: the run. Threads: Look and the methods of Dataset may run concurrently; Take and
+// FixStatistics must not run concurrently with any other method. Failure: as Dataset.
 class FollowedReplay final : public Dataset {
  public:
   // Opens the buffer of spec.dataset().replay(), without examples.
   static absl::StatusOr<std::unique_ptr<FollowedReplay>> Open(const training::v1::JobSpec& spec);
 
-  // Reads what was appended and returns the transitions that are in the folder.
+  // Reads new transitions. Returns the range of transitions that are now in the folder.
   absl::StatusOr<ReplayRange> Look();
-  // Makes the examples those of the range. Requires that Look has returned range.next or more.
+  // Sets the examples to those of `range`. Requires that Look has returned range.next or more.
   void Take(const ReplayRange& range);
   const ReplayRange& range() const { return range_; }
   // Computes the statistics from the current training part; later calls of Take do not change them.
@@ -66,7 +66,7 @@ class FollowedReplay final : public Dataset {
   struct Episode {
     uint64_t first = 0;
     uint64_t next = 0;
-    int64_t first_window = 0;  // Counted over all episodes that the part has ever had.
+    int64_t first_window = 0;  // Number of its first window, counted since the job began.
   };
   // The training part or the held-out part: the windows of its episodes, oldest first.
   struct Part {
@@ -108,13 +108,13 @@ class FollowedReplay final : public Dataset {
   const bool prioritized_;
   mutable absl::Mutex mutex_;
   std::unique_ptr<ReplaySnapshot> snapshot_ ABSL_PT_GUARDED_BY(mutex_);
-  std::optional<VectorColumns> vectors_;  // Exactly one of the two is set.
+  std::optional<VectorColumns> vectors_;  // Exactly one of vectors_ and columns_ is set.
   std::optional<ReplayColumns> columns_;
-  std::deque<NewRow> new_rows_;  // Read but not taken.
+  std::deque<NewRow> new_rows_;  // Rows that Look has read and Take has not taken.
   ReplayRange range_;
   Part training_, held_out_;
-  Part* open_part_ = nullptr;  // The part of the episode that is not finished.
-  bool skipping_ = false;      // Leave out rows up to the end of their episode.
+  Part* open_part_ = nullptr;  // The part of the unfinished episode; null if there is none.
+  bool skipping_ = false;      // Set while rows are skipped up to the end of an episode.
   std::vector<Field> fields_;
   std::map<std::string, ColumnStatistics> statistics_;
   std::vector<float> priorities_;

@@ -171,7 +171,7 @@ class JsonlTransitions final : public TransitionRows {
     return absl::OkStatus();
   }
 
-  // Parses a line. The first line determines the sizes.
+  // Parses a line. The first line sets the sizes that all other lines must have.
   absl::Status Parse(int64_t row, absl::string_view line, Transition& transition) {
     if (row > 0) return Check(row, line, transition);
     if (const std::string fault = ParseLine(line, transition); !fault.empty()) {
@@ -191,7 +191,7 @@ class JsonlTransitions final : public TransitionRows {
   LineFile lines_;
   bool discrete_ = false;
   bool prepared_ = false;
-  mutable int64_t highest_action_ = 0;  // Changes only until prepared_.
+  mutable int64_t highest_action_ = 0;  // Constant once prepared_ is set.
 };
 
 absl::Status JsonlTransitions::Check(int64_t row, absl::string_view line,

@@ -27,7 +27,7 @@ using training::v1::JobSpec;
 using OpenedDataset = absl::StatusOr<std::unique_ptr<Dataset>>;
 
 constexpr int64_t kDefaultMemoryLimit = int64_t{1} << 30;
-// An order of up to 64 MiB (2^23 examples) is always allowed: it is small next to the process.
+// An order of up to 64 MiB (2^23 examples) is always allowed: little compared with the process.
 constexpr int64_t kFreeOrder = int64_t{1} << 26;
 
 OpenedDataset OpenTransitions(absl::StatusOr<std::unique_ptr<TransitionRows>> rows,

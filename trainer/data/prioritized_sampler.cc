@@ -12,10 +12,10 @@ namespace {
 
 // The minimum priority, because an example with a loss of 0 must still be drawn.
 constexpr float kLowest = 1e-6f;
-// The priority that replaces a non-finite one.
+// The priority that replaces a NaN or an Inf in restored priorities.
 constexpr float kHighest = 1e12f;
 
-// Returns the minimum priority relative to these, because small units make all losses small.
+// Returns the minimum priority, scaled down if all `priorities` are below 1 (small loss units).
 float LowestBeside(absl::Span<const float> priorities) {
   float largest = 0;
   for (const float each : priorities) {
@@ -58,7 +58,7 @@ void PrioritizedSampler::Slide(int64_t dropped, absl::Span<const float> added) {
   const auto highest = std::max_element(priorities_.begin(), priorities_.end());
   const float first = highest == priorities_.end() || *highest <= 0 ? 1.0f : *highest;
   std::replace(priorities_.begin() + static_cast<int64_t>(kept), priorities_.end(), 0.0f, first);
-  // The powers of the kept ones are known.
+  // Keep the leaves of the kept examples, which saves computing their powers again.
   const auto begin = sum_.begin() + static_cast<int64_t>(leaves_) + dropped;
   const std::vector<double> weights(begin, begin + static_cast<int64_t>(kept));
   MakeRoom();
@@ -68,7 +68,7 @@ void PrioritizedSampler::Slide(int64_t dropped, absl::Span<const float> added) {
   SumLeaves();
 }
 
-// Makes the tree one of leaves without examples, enough for all.
+// Resets the tree to empty leaves, at least one per example.
 void PrioritizedSampler::MakeRoom() {
   while (leaves_ < priorities_.size()) leaves_ *= 2;
   sum_.assign(2 * leaves_, 0.0);

@@ -16,7 +16,7 @@ struct PrioritizedOptions {
   bool endless = false;              // One epoch without an end, because the examples change.
 };
 
-// The examples of one batch and the factor of each one's loss.
+// The examples of one batch, and the factors of their losses.
 struct PrioritizedBatch {
   std::vector<int64_t> examples;
   std::vector<float> weights;  // Above 0, at most 1.
@@ -40,7 +40,7 @@ class PrioritizedSampler {
 
   // Returns the batch at the current position, with the current priorities.
   PrioritizedBatch Draw() const;
-  // Moves past the batch. An epoch has as many batches as sampling without replacement has.
+  // Moves past the batch. Unless endless, an epoch has as many batches as without replacement.
   void Advance();
   int64_t batches_per_epoch() const;
 
@@ -53,10 +53,10 @@ class PrioritizedSampler {
   const SamplerPosition& position() const { return position_; }
   // Requires 0 <= position.batch < batches_per_epoch().
   void Seek(const SamplerPosition& position) { position_ = position; }
-  // Requires one priority per example.
+  // Requires one priority per example. Replaces those that are not finite or not above 0.
   void Restore(std::vector<float> priorities);
-  // Forgets the oldest `dropped` examples, so that the next one becomes example 0, and adds others
-  // at the end. One with priority 0 gets the highest of all, so that it is drawn soon.
+  // Forgets the oldest `dropped` examples, so that the next one becomes example 0, and appends
+  // examples with the priorities `added`. A priority of 0 becomes the highest, to be drawn soon.
   void Slide(int64_t dropped, absl::Span<const float> added);
 
   double Probability(int64_t example) const;

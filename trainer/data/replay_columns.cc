@@ -79,7 +79,7 @@ class ColumnDataset final : public Dataset {
   std::optional<ReplayColumns> columns_;
   int64_t episodes_ = 0, training_episodes_ = 0, training_size_ = 0;
   std::vector<float> priorities_;
-  const std::map<std::string, ColumnStatistics> none_;  // No such model normalises its fields.
+  const std::map<std::string, ColumnStatistics> none_;  // Models of columns do not normalise.
 };
 
 }  // namespace

@@ -15,9 +15,9 @@
 
 namespace genesis {
 
-// The fields of a transition in a buffer with any columns: each column with its own name, type and
-// shape, except bytes; rewards, terminals and timeouts. A variable column is filled with zeros to
-// its max_length, and <name>_length has the number of values.
+// The fields of a transition in a buffer with any columns: rewards, terminals, timeouts, and each
+// column with its own name, type and shape, unless it is bytes. A variable column is filled with
+// zeros to its max_length, and <name>_length has the number of values.
 //
 // Owner: a dataset. Threads: any. Failure: statuses of ReplaySnapshot.
 class ReplayColumns {
@@ -40,13 +40,13 @@ class ReplayColumns {
   std::vector<Field> fields_;
 };
 
-// Returns whether examples are the columns of a buffer. Otherwise they are float32 transitions,
-// which our own models take, and which a buffer of float32 vectors always gave.
+// Returns whether a model gets the columns of a buffer as they are. Otherwise it gets float32
+// transitions: built-in models always do, exported modules from buffers of float32 vectors.
 inline bool TakesColumns(const ReplayLayout& layout, bool is_exported) {
   return is_exported && !layout.is_vectors();
 }
 
-// Returns the format of a column. Requires another type than kBytes.
+// Returns the element type of a column. Requires a type other than kBytes.
 ElementType ElementTypeOf(ColumnFormat type);
 
 // Opens a snapshot of a replay buffer with any columns. The last episodes are held out. Examples

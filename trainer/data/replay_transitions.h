@@ -12,7 +12,7 @@
 
 namespace genesis {
 
-// Returns the name of a buffer's folder, with or without a trailing slash, for messages.
+// Returns the name of a buffer's folder for messages. A trailing slash makes no difference.
 std::string ReplayName(const std::string& folder);
 
 // A snapshot with its episodes.
@@ -28,7 +28,7 @@ struct ReplayEpisodes {
 // INVALID_ARGUMENT if the buffer is empty or a priority is not finite or below 0.
 absl::StatusOr<ReplayEpisodes> ReadReplayEpisodes(const std::string& folder);
 
-// The sizes and places of the columns that a float32 row of TransitionRows is converted from.
+// A converter of transitions to float32 rows of TransitionRows, by the columns of a layout.
 class VectorColumns {
  public:
   // INVALID_ARGUMENT unless the layout has observations, actions and next_observations: numbers, or
@@ -37,9 +37,9 @@ class VectorColumns {
 
   int64_t observation_size() const { return columns_[0].elements(); }
   int64_t action_size() const { return columns_[1].elements(); }
-  // Numbers in a row.
+  // The number of float32 in a row.
   int64_t width() const { return 2 * observation_size() + action_size() + 2; }
-  // Copies transitions in the format of TransitionRows.
+  // Copies transitions [first, first + count) as rows in the format of TransitionRows.
   absl::Status Read(const ReplaySnapshot& snapshot, uint64_t first, int64_t count,
                     float* out) const;
 

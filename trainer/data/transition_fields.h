@@ -10,7 +10,7 @@
 #include "trainer/data/column_statistics.h"
 #include "trainer/data/dataset.h"
 
-// The fields of examples made of transitions, from rows as TransitionRows describes them.
+// The fields of examples that consist of transitions, filled from rows of TransitionRows.
 namespace genesis {
 
 // Returns the fields of examples of `steps` transitions.
@@ -20,7 +20,7 @@ std::vector<Field> TransitionFields(int64_t observation_size, int64_t action_siz
 void PutTransition(const float* row, int64_t observation_size, int64_t action_size, int64_t place,
                    absl::Span<std::byte* const> out);
 
-// The statistics of the training part, from two passes over its rows, as StatisticsBuilder.
+// The statistics of the training part, built in two passes over its rows (StatisticsBuilder).
 class TransitionStatistics {
  public:
   TransitionStatistics(int64_t observation_size, int64_t action_size);

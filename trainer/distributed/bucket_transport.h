@@ -21,7 +21,7 @@ struct BucketSize {
 struct ScatteredGradient {
   int64_t begin = 0;
   IndexRange own;     // The part that this rank sums.
-  bool lent = false;  // If set, it stays in the memory that Lend sets before each Begin.
+  bool lent = false;  // If set, the gradient stays in the memory passed to Lend.
 };
 
 // Repeated all-reduce of a fixed list of buckets. Each rank fills a bucket and begins it. After
@@ -40,7 +40,7 @@ class BucketTransport {
   virtual void Begin(size_t bucket) = 0;
   virtual void Await(size_t bucket) = 0;
 
-  // Returns whether the device computes the sums by itself, without the host waiting for any.
+  // Returns whether the device computes the sums by itself, so that the host waits for none.
   virtual bool on_device() const { return false; }
 
   // Writes, from now on, the sums of this rank's own elements to `sums` (float32, as large as the

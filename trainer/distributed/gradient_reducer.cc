@@ -198,7 +198,7 @@ bool GradientReducer::Lends(size_t parameter) const {
   return lends_ && memory_[parameter].numel() >= kLent;
 }
 
-// All ranks lend the same gradients, even if some have none.
+// Lends zeros for an undefined gradient, because all ranks must lend the same gradients.
 void GradientReducer::Lend(size_t parameter, const at::Tensor& gradient) {
   const at::Tensor& memory = memory_[parameter];
   at::Tensor lent = gradient;

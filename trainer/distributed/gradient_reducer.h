@@ -38,8 +38,8 @@ class GradientReducer {
   GradientReducer(RankGroup& ranks, const std::vector<at::Tensor>& masters,
                   const training::v1::DistributedSpec& spec, size_t common = 0);
 
-  // Stores the gradient of a parameter, in any format; undefined counts as zeros. It must not be
-  // written before Finish.
+  // Stores the gradient of a parameter, in any format; undefined counts as zeros. Callers must not
+  // write to `gradient` before Finish returns.
   void Put(size_t parameter, const at::Tensor& gradient);
   // Call after all gradients were put. Sets memory() to the means over the ranks (of this rank's
   // parts), sums `arrived` (float32 [parameters] on the CPU), agrees on the control flags of the

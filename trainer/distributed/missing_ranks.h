@@ -15,8 +15,8 @@ namespace genesis {
 // Registers this rank before the first exchange. Returns false if this number was already
 // registered, which means that two launches use one store.
 bool TellPresence(c10d::Store& store, int rank);
-// Waits until all `size` ranks have registered. Calls `tell` each `interval` with the ranks it
-// waits for, in one sentence. Throws the store's error after `timeout`.
+// Waits until all `size` ranks have registered. Calls `tell` every `interval` with a sentence that
+// names the missing ranks. Throws the store's error after `timeout`.
 void AwaitPresence(c10d::Store& store, int size, std::chrono::milliseconds timeout,
                    std::chrono::milliseconds interval, const TellWaiting& tell);
 // Records that this rank ends before the job does, and why.

@@ -31,7 +31,7 @@ std::vector<c10::Storage> Storages(const std::vector<at::Tensor>& masters) {
   return storages;
 }
 
-// Returns whether the masters' storages hold nothing but masters.
+// Returns whether the masters fill their storages, which then hold no other tensor.
 bool OwnTheirStorages(const std::vector<at::Tensor>& masters) {
   std::map<const c10::StorageImpl*, size_t> covered;
   for (const at::Tensor& master : masters) {
@@ -112,7 +112,7 @@ void OptimizerShards::ShareWeights() {
 }
 
 void OptimizerShards::AwaitReaders() {
-  // Before the first update all ranks hold the initial state, and some may have failed to load it.
+  // Skip this before the first update: a rank that failed to load its state would never arrive.
   if (together() && updated_) reducer_.Meet();
 }
 

@@ -45,8 +45,8 @@ class OptimizerShards {
   void ShareWeights();
   // Call before replacing weights or state. Returns once no rank uses the old ones.
   void AwaitReaders();
-  // Sends rank 0 the state that other ranks own. `entries` has the tensors of each parameter. Rank
-  // 0 receives into the tensors of other ranks; the others ignore all but their own.
+  // Sends rank 0 the state that other ranks own. `entries` has the state of each parameter. Rank 0
+  // overwrites the entries that other ranks own; each other rank reads only the entries it owns.
   void GatherOnFirst(const std::vector<std::vector<std::pair<std::string, at::Tensor>>>& entries);
 
  private:

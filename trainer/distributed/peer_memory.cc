@@ -39,7 +39,7 @@ PeerMemory::PeerMemory(RankGroup& ranks) : ranks_(ranks), cookie_(RandomNumber()
   why_not_ = ranks_.FirstFault(own);
 }
 
-// Adds the process of a rank from its message `told`. Returns "" or why it cannot be read.
+// Adds a rank's process, described by its message. Returns why it cannot be read, or "".
 std::string PeerMemory::Find(const std::string& told) {
   const std::vector<std::string> words = absl::StrSplit(told, ' ');
   int& process = processes_.emplace_back();

@@ -20,10 +20,10 @@ class PeerMemory {
   // Collective: every rank tries to read from every other.
   explicit PeerMemory(RankGroup& ranks);
 
-  // Why memory cannot be read this way, the same on all ranks; empty if every rank can read every
-  // other's.
+  // The reason why memory cannot be read this way, the same on all ranks; empty if every rank can
+  // read the memory of every other rank.
   const std::string& why_not() const { return why_not_; }
-  // Reads `bytes` bytes at an address in a rank. Fails if that rank has ended.
+  // Copies `bytes` bytes from a rank's memory to `to`. Throws if that fails or the rank has ended.
   void Read(int rank, uint64_t address, void* to, size_t bytes) const;
 
  private:

@@ -30,14 +30,14 @@
 namespace genesis {
 namespace {
 
-// Guards the layout, which was derived from Gloo's names alone (gloo_names/names.h).
+// Checks the layout of the class, because only the names of Gloo's types are declared.
 #if defined(__x86_64__)
 static_assert(sizeof(c10d::ProcessGroupGloo) == 488);
 #endif
 
 // Maximum number of elements of a broadcast that combines tensors.
 constexpr int64_t kMaxMessage = int64_t{4} << 20;
-// Timeout for NCCL. Short, because the ranks have met before.
+// Timeout for connecting NCCL. Short, because the ranks have already met.
 constexpr std::chrono::milliseconds kCommunicatorTimeout = std::chrono::minutes(1);
 // Intervals at which a rank that waits for its GPU polls it, and checks the other ranks.
 constexpr std::chrono::microseconds kLookAtDevice{50};
@@ -154,7 +154,7 @@ RankGroup::RankGroup(const RankPlace& place, const c10::intrusive_ptr<c10d::Stor
            "a separate rank for each process");
   }
   Together(task, [&] {
-    // Only rank 0 waits: otherwise each rank would ask the store about every other.
+    // Only rank 0 waits. Otherwise each rank would query the store about every other rank.
     if (first()) {
       AwaitPresence(*connection_->store, place_.size, options_.timeout, kTellWaitingEvery,
                     options_.tell);

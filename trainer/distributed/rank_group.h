@@ -93,18 +93,18 @@ class RankGroup {
 
   // Sums a contiguous tensor on the CPU over the ranks, in place.
   void Sum(const at::Tensor& tensor);
-  // Waits until `ready`, which polls an event of this rank's GPU. The event follows collectives,
-  // which never end if another rank has ended. Requires a transport on_device().
+  // Waits until `ready`, which polls an event of this rank's GPU, returns true. Throws if a rank
+  // has ended or options().timeout passes. Requires a transport on_device().
   void AwaitDevice(const std::function<bool()>& ready);
   // Returns the tensor on the CPU. If collectives run on a GPU, waits as AwaitDevice does.
   at::Tensor Fetch(const at::Tensor& tensor);
 
-  // Copies the tensors of rank 0 into these, in place.
+  // Overwrites the tensors with those of rank 0.
   void CopyFromFirst(const std::vector<at::Tensor>& tensors) { CopyFrom(0, tensors); }
   void CopyFrom(int rank, const std::vector<at::Tensor>& tensors);
   // Replaces the message with that of rank 0.
   void CopyFromFirst(google::protobuf::MessageLite& message);
-  // Copies the tensor of `rank` into rank 0's, in place. Only these two ranks call it.
+  // Overwrites rank 0's tensor with that of `rank`. Only these two ranks call it.
   void SendToFirst(int rank, const at::Tensor& tensor);
   // Returns the string of rank 0. Like FromAll, it uses the ranks' own connections, so that nothing
   // accumulates in the store of a long job.
@@ -119,8 +119,8 @@ class RankGroup {
   // Waits until all ranks have called it.
   void Await();
 
-  // The time in seconds that this rank has waited for the gradients of others since the last call
-  // of TakeWaitSeconds.
+  // Adds to the time in seconds that this rank has waited for the gradients of other ranks.
+  // TakeWaitSeconds returns this time and resets it to 0.
   void NoteWait(double seconds) { wait_seconds_ += seconds; }
   double TakeWaitSeconds() { return std::exchange(wait_seconds_, 0); }
 

@@ -32,8 +32,8 @@ struct Launcher {
   bool slurm = false;  // Uses lists of hosts and tasks instead of local_size, and has a job number.
 };
 
-// In order of precedence: the launcher that started the process itself comes before those that may
-// have started the launcher.
+// In order of precedence: a launcher comes before those that may have started it, so if srun starts
+// torchrun, the variables of torchrun count.
 constexpr Launcher kLaunchers[] = {
     {"WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "torchrun sets them all"},
     {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",

@@ -21,8 +21,8 @@ struct RankPlace {
   std::string address;  // MASTER_ADDR, the host of the store.
   uint16_t port = 0;    // MASTER_PORT
   bool agent_store = false;  // TORCHELASTIC_USE_AGENT_STORE: torchrun serves the store, not rank 0.
-  // The address of this host that Gloo listens on. Empty: from GLOO_SOCKET_IFNAME or the host's
-  // name.
+  // The address of this host on which Gloo listens. If empty, GLOO_SOCKET_IFNAME or the host's name
+  // determines it.
   std::string listen;
   // The prefix that separates the stores of different attempts: TORCHELASTIC_RUN_ID and
   // TORCHELASTIC_RESTART_COUNT, or Slurm job, step and restart.

@@ -19,7 +19,7 @@ namespace genesis {
 namespace {
 
 constexpr size_t kPage = 4096;
-// How often a waiting rank checks that the other is alive.
+// Interval at which a waiting rank checks that the other rank is alive.
 constexpr std::chrono::milliseconds kGlance{20};
 // Number of spins before a waiting rank sleeps: spinning is cheaper for shorter waits.
 constexpr int kSpins = 2000;

@@ -52,8 +52,8 @@ class SharedMemory {
   // Counters begin at 0. A rank sets only its own.
   uint32_t counter(int rank, size_t number) const;
   void Set(size_t number, uint32_t value);
-  // Calls `tell` with the seconds that a rank has been awaited: after `first`, then each time they
-  // have doubled.
+  // A callback during a wait: `tell` receives the seconds waited so far, first after `first` and
+  // then each time that they have doubled.
   struct Reminder {
     std::chrono::milliseconds first = std::chrono::seconds(30);
     std::function<void(double seconds)> tell = [](double) {};

@@ -47,7 +47,7 @@ class SharedMemoryTransport : public BucketTransport {
     at::Tensor buffer;                         // This rank's buffer.
     size_t offset = 0;                         // Offset in bytes in the region of each rank.
     uint32_t begun = 0;                        // Number of times it has begun.
-    bool reduced = true;                       // This rank's part is summed, in the newest round.
+    bool reduced = true;                       // Whether this rank has summed its part this round.
     std::vector<ScatteredGradient> gradients;  // Set if the bucket is scattered.
     at::Tensor sums;
     float factor = 1;

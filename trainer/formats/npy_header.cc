@@ -33,12 +33,12 @@ struct HeaderFields {
   std::optional<std::string> shape;
 };
 
-// A parser of such a literal, which rejects everything else.
+// A parser of the header literal, which rejects everything else.
 class HeaderParser {
  public:
   explicit HeaderParser(absl::string_view text) : text_(text) {}
 
-  // Returns the error with its byte, or "" if the whole text is such a literal.
+  // Returns the error with its byte, or "" if the whole text is a valid header literal.
   std::string Parse(HeaderFields& fields) {
     if (!Take('{')) return Fault("accepted: a dict {...}");
     while (!Take('}')) {

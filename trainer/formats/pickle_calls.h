@@ -10,7 +10,7 @@ namespace genesis {
 // nullopt if it is malformed.
 std::optional<PickleStorage> BuildPickleStorage(const PickleList& id);
 
-// Returns the result of calling one of the known globals; nullopt if the arguments do not fit.
+// Returns the result of calling a known global; nullopt if the arguments do not match its rule.
 std::optional<PickleValue> CallPickleGlobal(const PickleGlobal& callee,
                                             const PickleList& arguments);
 

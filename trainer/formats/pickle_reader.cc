@@ -32,7 +32,7 @@ class Machine {
 
  private:
   static constexpr PickleValue* kMarkItem = nullptr;
-  // Maximum number of values, of about 200,000 tensors. Bounds the memory for a small file.
+  // Maximum number of values, enough for about 200,000 tensors. Bounds memory for small files.
   static constexpr size_t kMaxValues = 4'000'000;
 
   void Step() {

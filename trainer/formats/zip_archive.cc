@@ -31,7 +31,7 @@ constexpr uint16_t kEncrypted = 1;
 // Flag: checksum and sizes follow the data, because a streaming writer knows them only then.
 constexpr uint16_t kDescribedAfter = 8;
 constexpr uint32_t kDescriptor = 0x08074b50;
-constexpr uint16_t kVersions[] = {0, 10, 20, 45};  // 0 is what torch.save writes.
+constexpr uint16_t kVersions[] = {0, 10, 20, 45};  // torch.save writes 0.
 
 // Returns the little-endian number at `offset`, which must lie inside of `bytes`.
 template <typename T>
@@ -53,8 +53,8 @@ std::optional<std::string> ReadRange(const DataFile& file, uint64_t offset, uint
   return bytes;
 }
 
-// The 64-bit values of fields whose 32-bit form refers to the zip64 extra field. They are there in
-// a fixed order, each only if its 32-bit form is full.
+// The 64-bit values in the zip64 extra field of a record. It holds them in a fixed order, each only
+// if the 32-bit field has the value kFull32.
 class Zip64Fields {
  public:
   explicit Zip64Fields(const std::string& extra) {
@@ -69,7 +69,7 @@ class Zip64Fields {
     sound_ = at == extra.size();
   }
 
-  // Returns whether the fields fill the extra data exactly.
+  // Returns whether the extra fields fill the extra data exactly.
   bool sound() const { return sound_; }
 
   std::optional<uint64_t> Resolve(uint32_t value) {

@@ -12,7 +12,7 @@ inline constexpr uint32_t kEndOfDirectory64 = 0x06064b50;
 inline constexpr uint32_t kLocator64 = 0x07064b50;
 inline constexpr uint16_t kZip64Extra = 1;
 inline constexpr uint64_t kLocalHeaderSize = 30;
-// Values of a field whose actual value is in the zip64 extra field or record.
+// Placeholders in fields whose actual value is in the zip64 extra field or zip64 end record.
 inline constexpr uint64_t kFull32 = 0xFFFFFFFF;
 inline constexpr uint64_t kFull16 = 0xFFFF;
 

@@ -34,12 +34,12 @@ struct NonFiniteDiagnosis {
   void Describe(training::v1::Incident& incident) const;
 };
 
-// Determines why the step that was last read was not finite. Recomputes its micro-batches under an
-// observer of every operator until one is not finite, which it also recomputes in FP32, with the
-// current weights (a step that is not finite changes none). With several ranks it returns the
-// result of the first rank that found a cause. Slow because it checks every number. Changes nothing
-// but gradients, which the next step resets. Fault injection acts as it did in `step`, and the loss
-// is scaled by `loss_scale` as it was.
+// Determines why the step that was last read was not finite. Recomputes its micro-batches while it
+// observes every operator, up to the first that is not finite, and that one also in FP32. Uses the
+// current weights, because a step that is not finite changes none. With several ranks, returns the
+// result of the first rank that found a cause. Slow, because it checks every number. Changes only
+// gradients, which the next step resets. Fault injection and `loss_scale` apply as they did in
+// `step`.
 NonFiniteDiagnosis DiagnoseLastStep(TrainingSession& session, int64_t step, double loss_scale);
 
 // Returns the diagnosis of the first rank that found a cause, so that all ranks decide alike, or

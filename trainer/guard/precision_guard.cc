@@ -18,7 +18,7 @@ namespace {
 using training::v1::PrecisionMode;
 using training::v1::StartJob;
 
-// Number of successive bad batches that cannot be an accident; the last one is not skipped.
+// Number of successive non-finite steps at which the guard falls back or fails the job.
 constexpr int64_t kMaxNonFiniteInRow = 10;
 // Maximum number of steps between states for a rewind, if no checkpoint is nearer.
 constexpr int64_t kGoodStateSteps = 500;

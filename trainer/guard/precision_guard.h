@@ -73,7 +73,7 @@ class PrecisionGuard {
   void NoteHeldOut(int64_t step, double loss) { watchdog_.AddHeldOut(step, loss); }
 
   // Keeps a state for a rewind. If the loss is already suspicious, an earlier state stays instead.
-  // The writer of checkpoints shares the state. In FP32, without a fallback, none is kept.
+  // The checkpoint writer shares the state. In FP32, which has no fallback, no state is kept.
   void KeepGoodState(std::shared_ptr<const TrainingState> state) {
     if (!reduced()) {
       good_ = nullptr;
@@ -99,7 +99,7 @@ class PrecisionGuard {
   bool reduced() const { return mode() != training::v1::PRECISION_MODE_FP32; }
   // Records whether a step was not finite.
   void NoteNonFinite(bool non_finite);
-  // Returns whether the window of the rule non_finite has more such steps than its threshold.
+  // Returns whether the window of the rule non_finite has more non-finite steps than allowed.
   bool TooManyNonFinite() const;
   std::optional<PrecisionDecision> JudgeNonFinite(int64_t step, const StepMetrics& metrics);
   PrecisionDecision JudgeFloor(int64_t step, const StepMetrics& metrics);
@@ -123,7 +123,7 @@ class PrecisionGuard {
   std::shared_ptr<const TrainingState> good_;
   std::optional<PairedLossReading> pair_;  // Pair of an earlier step, not yet read.
   int64_t pair_step_ = 0;
-  std::deque<bool> non_finite_;  // For each of the newest steps, as many as the rule covers.
+  std::deque<bool> non_finite_;  // Per step of the rule's window: whether it was not finite.
   int64_t non_finite_in_row_ = 0;
 };
 

@@ -43,7 +43,7 @@ float Softmax(float* scores, int64_t keys, int64_t seen, T* weights) {
   BySixteen(seen, [&](int64_t i, int64_t count) {
     const Floats power = avx512::Exp(LoadUpTo(scores + i, count, kLeast) - largest);
     StoreUpTo(power, scores + i, count);
-    sums += power;  // Almost 0 beyond the last score.
+    sums += power;  // The power of the padding is practically 0.
   });
   float sum = 0;
   for (int64_t lane = 0; lane < kLanes; ++lane) sum += sums[lane];
@@ -79,11 +79,11 @@ namespace {
 
 // Number of scores of the heads processed at once: 2 MiB in FP32.
 constexpr int64_t kScoresAtOnce = int64_t{1} << 19;
-// Minimum size. For smaller products, LibTorch is faster than oneDNN's setup.
+// Minimum number of multiplications. For fewer, LibTorch is faster than oneDNN with its setup.
 constexpr int64_t kFewestAttentionMultiplications = int64_t{1} << 23;
 // Minimum multiplications of a product in LibTorch's BF16 kernel, which calls oneDNN for two
-// products per head forward and five backward. For smaller ones, MKL in FP32 is faster than
-// oneDNN's setup.
+// products per head forward and five backward. For smaller products, MKL in FP32 is faster than
+// oneDNN with its setup.
 constexpr int64_t kFewestBf16Multiplications = int64_t{1} << 17;
 // Minimum number of queries per thread.
 constexpr int64_t kRowsAtOnce = 128;
@@ -117,7 +117,7 @@ double FactorOf(const at::Tensor& query, std::optional<double> scale) {
   return scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
 }
 
-// Returns one matrix for each head of each example.
+// Returns the heads of all examples as one batch of matrices, [B * H, T, D].
 at::Tensor Matrices(const at::Tensor& heads) { return heads.flatten(0, 1); }
 
 void MultiplyScaled(const at::Tensor& left, const at::Tensor& right, double scale,
@@ -132,7 +132,7 @@ at::Tensor OfEachPair(const at::Tensor& left, const at::Tensor& right, double sc
   return product;
 }
 
-// Calls part(first head, number of heads) for as many as fit the cache.
+// Calls part(first head, number of heads) for as many heads at a time as fit the cache.
 template <typename Part>
 void ByHeads(const at::Tensor& q, const at::Tensor& k, const Part& part) {
   const int64_t at_once = std::max<int64_t>(1, kScoresAtOnce / (q.size(1) * k.size(1)));

@@ -23,8 +23,8 @@ namespace {
 constexpr int kState = at::MERSENNE_STATE_N;
 constexpr int kShift = at::MERSENNE_STATE_M;
 
-// The result is one if 53 bits of two numbers, the high ones from the first, are below a bound:
-// at::bernoulli_distribution<double>.
+// A pair of numbers determines one result, as in at::bernoulli_distribution<double>: it is one if
+// 53 of their bits, the high ones from the first number, are below a bound.
 constexpr uint64_t kBits = (uint64_t{1} << 53) - 1;
 
 }  // namespace
@@ -39,7 +39,7 @@ namespace avx512_bernoulli {
 constexpr int kLanes = 16;
 using Pairs = uint64_t __attribute__((vector_size(64)));
 
-// Returns which of eight pairs give a one.
+// Returns a mask of those of eight pairs whose result is one.
 GENESIS_INLINE __mmask8 Ones(const uint32_t* drawn, uint64_t bound) {
   Pairs both;
   std::memcpy(&both, drawn, sizeof(both));
@@ -72,7 +72,7 @@ namespace avx2_bernoulli {
 constexpr int kLanes = 8;
 using Pairs = int64_t __attribute__((vector_size(32)));
 
-// Returns which of four pairs give a one, with all 64 bits of such a pair set.
+// Returns four pairs with all 64 bits set if the result of a pair is one, otherwise zero.
 GENESIS_INLINE __m256i Ones(const uint32_t* drawn, uint64_t bound) {
   const __m256i both = _mm256_shuffle_epi32(
       _mm256_loadu_si256(reinterpret_cast<const __m256i*>(drawn)), _MM_SHUFFLE(2, 3, 0, 1));

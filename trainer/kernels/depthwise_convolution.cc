@@ -80,7 +80,7 @@ GENESIS_END_AVX2
 namespace genesis {
 namespace {
 
-// The functions of depthwise_loops.inl for a processor's vectors.
+// The functions of depthwise_loops.inl, compiled for one set of vector instructions.
 struct Loops {
   int64_t lanes;
   void (*convolve)(const Map& map, const Geometry& by, const Band& band, const float* taps,
@@ -198,8 +198,8 @@ Geometry Reversed(const Geometry& by) {
 
 int64_t Places(const Geometry& by) { return by.kernel[0] * by.kernel[1]; }
 
-// Returns numbers of [channels, 1, height, width] in the order of the loops: for each position of
-// the kernel `lanes` channels, then the next `lanes` channels; missing channels are 0.
+// Returns a weight [channels, 1, height, width] in the order of the loops: for each kernel position
+// (reversed if `turned`) `lanes` channels, then the next `lanes` channels. Missing channels are 0.
 std::vector<float> Taps(const at::Tensor& weight, int64_t lanes, bool turned) {
   const at::Tensor rows = weight.reshape({weight.size(0), -1}).to(at::kFloat).contiguous();
   const int64_t channels = rows.size(0), places = rows.size(1);
@@ -231,7 +231,7 @@ void ConvolveAll(const Loops& loops, const at::Tensor& maps, const Geometry& by,
   });
 }
 
-// Returns [channels, places + 1]: the gradient of the weight, followed by the bias's.
+// Returns [channels, places + 1]: the gradients of the weight, then the gradient of the bias.
 at::Tensor WeightGradient(const Loops& loops, const at::Tensor& maps, const at::Tensor& arriving,
                           const Geometry& by) {
   const Map input = MapOf(maps), gradient = MapOf(arriving);

@@ -19,8 +19,8 @@ using torch::autograd::variable_list;
 // chunk reads and writes the gradient of the weight once (docs/benchmarks/optimizations.md).
 constexpr int64_t kMaxChunkBytes = int64_t{64} << 20;
 
-// The loss of a token with target t is hard * -log p[t] - sum over classes c of soft[c] * log p[c].
-// The fields are [N, 1], and 0 where the target is ignored.
+// The targets of N tokens. The loss of a token with target t is hard * -log p[t] - sum over classes
+// c of soft[c] * log p[c]. Tensors are [N, 1], and 0 where the target is ignored.
 struct Targets {
   explicit Targets(const LinearCrossEntropyArguments& of)
       : counted((of.target != of.ignore_index).unsqueeze(1)),
@@ -54,8 +54,8 @@ struct Targets {
   double soft = 0;  // soft[c] of a class of weight 1.
 };
 
-// Replaces the logits of some tokens, float32 [n, V], by their exponentials relative to the largest
-// one of a token. Returns the losses [n, 1] and the sums of the exponentials [n, 1].
+// Replaces the logits of some tokens, float32 [n, V], by e^(logit - the token's largest logit).
+// Returns the losses [n, 1] and the sums of the exponentials [n, 1].
 std::pair<Tensor, Tensor> Exponentiate(Tensor& logits, const Targets& targets,
                                        const Tensor& class_weight) {
   logits.sub_(logits.amax(1, /*keepdim=*/true));
@@ -90,7 +90,7 @@ class Logits {
   Logits(const LinearCrossEntropyArguments& of, int64_t chunk)
       : of_(of),
         classes_(of.weight.t()),
-        // Not empty: a search for numbers that are not finite looks at all results.
+        // Zeros, because a search for non-finite numbers also reads the rows that are unused.
         products_(
             at::zeros({std::min(chunk, of.input.size(0)), of.weight.size(0)}, of.input.options())),
         logits_(products_.scalar_type() == at::kFloat ? products_ : products_.to(at::kFloat)) {}
@@ -108,7 +108,7 @@ class Logits {
     return logits;
   }
 
-  // Returns gradients of the last rows in the type of the products.
+  // Returns the gradients of the logits of the last call of Of, in the type of the products.
   Tensor Rounded(const Tensor& gradients) {
     if (products_.is_same(logits_)) return gradients;
     return products_.narrow(0, 0, gradients.size(0)).copy_(gradients);
@@ -118,7 +118,7 @@ class Logits {
   const LinearCrossEntropyArguments& of_;
   const Tensor classes_;  // [D, V].
   Tensor products_;       // [chunk, V].
-  Tensor logits_;         // The same memory in float32, its own otherwise.
+  Tensor logits_;         // float32 [chunk, V]; products_ itself if that is float32.
 };
 
 Targets PartOf(const Targets& targets, int64_t first, int64_t count) {
@@ -130,7 +130,7 @@ Targets PartOf(const Targets& targets, int64_t first, int64_t count) {
   return part;
 }
 
-// Adds the product to `sum`, float32. `memory` has its shape, and the type of the factors.
+// Adds left * right to `sum`, float32. `memory` has the shape of `sum` and the type of `left`.
 void AddTo(Tensor& sum, const Tensor& left, const Tensor& right, Tensor& memory) {
   if (left.scalar_type() == at::kFloat) {
     at::addmm_out(sum, sum, left, right);
@@ -216,7 +216,7 @@ LinearCrossEntropyGradients TokenLossesAndGradients(const LinearCrossEntropyArgu
   result.input = at::empty(input.sizes(), wide);
   result.weight = at::zeros(weight.sizes(), wide);
   if (bias.defined()) result.bias = at::zeros(bias.sizes(), wide);
-  // FP16 has not the range of a gradient before its loss scale, which backward brings.
+  // Compute FP16 in FP32, because gradients may underflow before backward applies the loss scale.
   const bool is_half = input.scalar_type() == at::kHalf;
   const Tensor inputs = is_half ? input.to(at::kFloat) : input;
   const Tensor weights = is_half ? weight.to(at::kFloat) : weight;

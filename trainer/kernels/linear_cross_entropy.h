@@ -8,15 +8,15 @@
 namespace genesis {
 
 // An output layer with its loss: the cross-entropy of logits = input weight^T + bias. The logits of
-// all tokens are never in memory. For one chunk of tokens at a time, logits become losses and then
-// their own gradient in place, and the gradients of the layer are computed at once, so that
-// backward only scales them. Liger Kernel's FusedLinearCrossEntropy (Hsu et al., 2024) and
+// all tokens are never in memory together. For one chunk of tokens at a time, forward turns logits
+// into losses and, in place, into their own gradients, and computes the layer's gradients, which
+// backward only scales. Liger Kernel's FusedLinearCrossEntropy (Hsu et al., 2024) and
 // torchtune's LinearCrossEntropyLoss do the same; see also Cut Cross-Entropy (Wijmans et al.,
 // 2024).
 struct LinearCrossEntropyArguments {
   at::Tensor input;      // [N, D], of the type in which logits are computed.
   at::Tensor weight;     // [V, D], of the same type.
-  at::Tensor bias = {};  // [V], of the same type; undefined for a layer without.
+  at::Tensor bias = {};  // [V], of the same type; undefined if the layer has no bias.
   at::Tensor target;     // [N], int64.
   // Same meaning as in at::cross_entropy_loss.
   at::Tensor class_weight = {};  // [V], float32; undefined if all classes count alike.
@@ -26,8 +26,8 @@ struct LinearCrossEntropyArguments {
 
 struct LinearCrossEntropyGradients {
   at::Tensor losses;  // [N], float32; 0 for targets that are ignored.
-  // Gradients of the sum of all losses, each times its factor: float32, of the arguments' shapes.
-  // Weight's and bias' are sums in float32 over the chunks. Bias' is undefined without bias.
+  // Gradients of the sum of all losses, each times its factor: float32, in the arguments' shapes,
+  // summed over the chunks in float32. `bias` is undefined if the layer has no bias.
   at::Tensor input;
   at::Tensor weight;
   at::Tensor bias;
@@ -41,17 +41,17 @@ bool SuitsLinearCrossEntropy(at::Device device, int64_t tokens, int64_t classes)
 // Returns the number of tokens whose logits are in memory at a time.
 int64_t TokensPerChunk(int64_t classes);
 
-// Returns the loss of each token: float32 [N], 0 for targets that are ignored. A target that is not
-// a class is an IndexError, as torch's.
+// Returns the loss of each token: float32 [N], 0 for targets that are ignored. Throws IndexError,
+// as torch does, if a target is not a class.
 at::Tensor TokenLosses(const LinearCrossEntropyArguments& arguments);
 
-// Returns losses and gradients, for the factor of each token's loss: float32 [N]. `chunk` is the
-// number of tokens of a chunk.
+// Returns losses and gradients. `factors` (float32 [N]) multiply the losses of the tokens. `chunk`
+// is the number of tokens in a chunk.
 LinearCrossEntropyGradients TokenLossesAndGradients(const LinearCrossEntropyArguments& arguments,
                                                     const at::Tensor& factors, int64_t chunk);
 
-// Returns the weight of each token in a mean: float32 [N], that of its target's class, 0 if it is
-// ignored.
+// Returns the weight of each token in a mean: float32 [N], the weight of the target's class, or 0
+// if the target is ignored.
 at::Tensor TokenWeights(const LinearCrossEntropyArguments& arguments);
 
 struct LinearCrossEntropyLoss {
@@ -59,8 +59,8 @@ struct LinearCrossEntropyLoss {
   at::Tensor losses;  // [N], float32, detached.
 };
 
-// Returns the loss for autograd, which gives input, weight and bias, of any floating-point types,
-// their gradients. The layer runs in `format`. Backward can run once.
+// Returns the loss as part of the autograd graph: backward computes the gradients of input, weight
+// and bias, of any floating-point types, and can run once. The layer runs in `format`.
 LinearCrossEntropyLoss LinearCrossEntropy(const LinearCrossEntropyArguments& arguments,
                                           const at::Tensor& factors, at::ScalarType format);
 

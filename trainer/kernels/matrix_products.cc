@@ -118,8 +118,8 @@ at::Tensor& MultiplyAndAddEachTo(const at::Tensor& addend, const at::Tensor& lef
 
 }  // namespace genesis
 
-// The entry points for compiled steps, which bypass the dispatcher: their library finds these in
-// the program before those of LibTorch.
+// The entry points for compiled steps, which bypass the dispatcher. The library of a package
+// resolves to these symbols of the program before those of LibTorch.
 AOTITorchError aoti_torch_cpu_mm_out(AtenTensorHandle out, AtenTensorHandle self,
                                      AtenTensorHandle mat2) {
   const auto tensor = torch::aot_inductor::tensor_handle_to_tensor_pointer;

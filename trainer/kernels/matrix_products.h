@@ -6,8 +6,8 @@
 
 namespace genesis {
 
-// Side of the smallest square matrices multiplied with oneDNN. For smaller products MKL is faster
-// than oneDNN's setup of some 10 microseconds.
+// Side of the smallest square matrices that oneDNN multiplies. For smaller ones MKL is faster than
+// oneDNN, whose setup takes some 10 microseconds.
 inline constexpr int64_t kLeastOneDnnSide = 128;
 
 // aten::mm, addmm, bmm and baddbmm, and their out variants.

@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-// nativert's own kernels, by "torch.ops.aten.mm.default". LibTorch exports the registry without a
-// header.
+// The registry of nativert's own kernels, keyed by names such as "torch.ops.aten.mm.default".
+// LibTorch exports it without a header.
 namespace torch::nativert {
 
 class Node;

@@ -18,7 +18,7 @@ class GradientClipping {
   GradientClipping(const ParameterGroups& groups, at::Device device);
 
   // Returns, for each of ParameterGroups.optimizer, the divisor of its gradients: float32, no
-  // dimensions. `norms` are those of all gradients, scaled (float32 [parameters]). `norm` is their
+  // dimensions. `norms` are the norms of all scaled gradients (float32 [parameters]); `norm` is the
   // global norm, unscaled.
   std::vector<at::Tensor> Divisors(const at::Tensor& norms, const at::Tensor& norm,
                                    const at::Tensor& scale) const;
@@ -26,7 +26,7 @@ class GradientClipping {
  private:
   const std::vector<ClippedGroup> clipped_;
   const size_t optimizer_groups_;
-  // The parameters of each of clipped_, int64 on the device. Undefined if it has all parameters.
+  // Per group of clipped_, its parameters: int64, on the device. Undefined if it has all of them.
   std::vector<at::Tensor> parameters_;
 };
 

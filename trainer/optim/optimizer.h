@@ -61,8 +61,8 @@ class Optimizer {
   OptimizerState state(double rate_factor = 1) const;
   // Returns zeros in the shape of a parameter's entry.
   Entry NewEntry(size_t parameter) const;
-  // Copies in the values of the parameters that it owns. Requires the same kind, and entries of the
-  // same shapes.
+  // Copies the values of the owned parameters from `state`, which must be of the same kind and have
+  // entries of the same shapes.
   void LoadState(const OptimizerState& state);
 
  private:

@@ -25,7 +25,7 @@ class Schedule {
 
   // The multiplier of all learning rates in the step after `applied` applied steps.
   double Factor(int64_t applied) const;
-  // The rate of that step for parameters without a rate of their group.
+  // The learning rate in that step for parameters whose group sets no rate.
   double LearningRate(int64_t applied) const;
   // Returns whether the factor is the same for every step.
   bool constant() const;

@@ -18,17 +18,17 @@ constexpr double kTwin = 0.015;
 constexpr double kOtherSeed = 3;
 // Number of windows from which noise is estimated.
 constexpr size_t kMemory = 64;
-// Number of neighbouring means that a scale needs.
+// Minimum number of differences of neighbouring means for an estimate at a scale.
 constexpr size_t kNeighbours = 4;
 // Factor of the variance, because neighbours are never fully independent.
 constexpr double kDependence = 1.2;
 constexpr double kTrimmed = 0.15;
-// For a normal distribution: its deviation divided by that estimated from trimmed squares.
+// Standard deviation of a normal distribution / its estimate from the trimmed squares.
 constexpr double kTrimCorrection = 1.4;
 // Maximum number of baseline windows, and of steps sampled in each.
 constexpr int64_t kMaxWindows = 20'000;
 constexpr int64_t kSamples = 64;
-// Number of baseline windows on either side.
+// Number of baseline windows on either side of a step that determine its noise.
 constexpr int64_t kAround = 8;
 // Degrees of freedom of the baseline's noise, which is used along with the run's own.
 constexpr double kBaselineFreedom = 20;

@@ -12,7 +12,7 @@ namespace genesis {
 struct CurveFinding {
   double excess = 0;  // Geometric mean of loss / baseline, minus 1.
   double chance = 0;  // Probability of such a mean if the true excess is the accepted one.
-  int64_t steps = 0;  // Number of steps it was observed over.
+  int64_t steps = 0;  // Number of steps over which the excess was observed.
 };
 
 // A test of whether the loss of a run is higher than in FP32, from the logarithm of loss / baseline
@@ -52,7 +52,7 @@ class CurveEvidence {
   std::vector<double> baseline_windows_;  // Mean logarithms of the baseline's windows.
   // Variance of a window's mean that is invisible if points average more steps than a window.
   double hidden_variance_ = 0;
-  double twin_ = 0;  // How far the first window of the same job may be from the baseline's.
+  double twin_ = 0;  // A larger first difference means another seed.
   int64_t all_windows_ = 0;
   int64_t first_step_ = 0;
   std::vector<double> windows_;  // Mean difference of each window.

@@ -24,7 +24,7 @@ constexpr size_t kFirstPairs = 5;
 constexpr double kGross = 3;
 // Upper bound of the rounding term, in squared rounding errors of the format times the first loss.
 constexpr double kMaxRoundings = 6;
-// Upper bound as a fraction of the loss, if a resumed run's first loss is unknown.
+// Upper bound of the rounding term / loss, if a resumed run does not know its first loss.
 constexpr double kMaxUnknown = 0.25;
 
 }  // namespace

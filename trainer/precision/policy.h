@@ -15,7 +15,7 @@ namespace genesis {
 struct PolicyState {
   int32_t promotions = 0;   // Promotions so far.
   int64_t clean_steps = 0;  // Steps applied since the last change of precision.
-  // The modes left by a fallback, newest last.
+  // The modes from which the job has fallen back, newest last.
   std::vector<training::v1::PrecisionMode> left;
 };
 

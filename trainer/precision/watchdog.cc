@@ -215,8 +215,8 @@ void Watchdog::WatchSpeed(const Step& step) {
   const bool slow =
       slower(speed_) && (fp32_processor_seconds_ <= 0 || step.processor_seconds <= 0 ||
                          slower(ratio(fp32_processor_seconds_, processor_seconds_)));
-  // A finding is withdrawn only by a measurement like the one that made it. Medians alone depend on
-  // other programs' load.
+  // Only a timed comparison (AddTimes) reports or withdraws a slowdown, because medians depend on
+  // the load of other programs.
   wants_times_ = slow != slowdown_.firing && step.step >= next_times_;
 }
 

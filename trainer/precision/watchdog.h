@@ -17,7 +17,7 @@ namespace genesis {
 struct WatchdogFinding {
   std::string rule;  // "overflow", "divergence", "overflow_warning" or "slowdown".
   bool enforce = false;
-  std::string message;  // One sentence with the values.
+  std::string message;  // One sentence with the observed and accepted values.
 };
 
 // The triggers of the rollback plan that consider more than one step, for a job in reduced

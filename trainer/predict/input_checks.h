@@ -10,16 +10,16 @@
 
 namespace genesis {
 
-// Checks that all kinds of models make of the inputs of a prediction. INVALID_ARGUMENT.
+// Functions that check predictions for all kinds of models. They return INVALID_ARGUMENT.
 
-// Checks that the inputs are those named, whatever their shapes.
+// Checks that the inputs have exactly these names. Does not check their shapes.
 absl::Status CheckNames(const BatchTensors& inputs, const std::vector<std::string>& names);
-// Checks that outputs of so many numbers fit into a response.
+// Checks that outputs of `numbers` numbers in total fit into a response.
 absl::Status CheckOutput(int64_t numbers);
-// Converts an input to the type of the model. INVALID_ARGUMENT if a number is not finite in it, or
-// if it is of integers or bool and does not hold a value.
+// Converts an input to the type of the model. INVALID_ARGUMENT if a value is not finite in a
+// floating-point type, or if an integer type or bool cannot represent it.
 absl::Status ConvertTo(torch::ScalarType type, const std::string& name, torch::Tensor& tensor);
-// Return the error for an input of another shape, or with another value.
+// Return the errors for an input whose shape, or one of whose values, is not accepted.
 absl::Status ShapeFault(const std::string& name, const torch::Tensor& tensor,
                         const std::string& accepted);
 absl::Status ValueFault(const std::string& name, double value, const std::string& accepted);

@@ -34,7 +34,7 @@ using training::v1::PredictResponse;
 
 constexpr int64_t kMaxBatch = 65536;
 constexpr int64_t kMaxRows = 1024;
-// Whole numbers beyond this are not exact as float32.
+// Largest magnitude up to which float32 holds all whole numbers.
 constexpr int64_t kMaxWhole = int64_t{1} << 24;
 constexpr char kFloat32[] = "F32";
 
@@ -61,7 +61,7 @@ absl::StatusOr<NamedTensors> TensorsOf(const training::v1::PublishedWeights& wei
   for (const training::v1::PublishedTensor& each : weights.tensors()) {
     const std::vector<int64_t> shape(each.shape().begin(), each.shape().end());
     if (const auto type = SafetensorsType(each.type())) {
-      // Read only.
+      // The tensor is never written, so the cast is safe.
       tensors.emplace_back(each.name(),
                            torch::from_blob(const_cast<char*>(at), shape, ToScalarType(*type)));
     }
@@ -70,7 +70,7 @@ absl::StatusOr<NamedTensors> TensorsOf(const training::v1::PublishedWeights& wei
   return tensors;
 }
 
-// Returns the tensor of a request. INVALID_ARGUMENT if its elements do not fit its shape.
+// Returns the tensor of a request. INVALID_ARGUMENT if type, shape and elements disagree.
 absl::StatusOr<torch::Tensor> Read(const std::string& name, const training::v1::Tensor& tensor) {
   const auto fault = [&name](const std::string& what) {
     return absl::InvalidArgumentError(absl::StrCat("inputs.", QuoteValue(name), " ", what));
@@ -86,14 +86,14 @@ absl::StatusOr<torch::Tensor> Read(const std::string& name, const training::v1::
                               "; accepted: BOOL, U8, I8, I16, I32, I64, F16, BF16, F32 or F64 "
                               "with data, F32 with values"));
   }
-  // A byte other than 0 and 1 is not a bool.
+  // Read bool as bytes, because a byte other than 0 and 1 would not be a valid bool.
   const torch::ScalarType type = *named == ElementType::kBool ? torch::kByte : ToScalarType(*named);
   const size_t size_of_one = torch::elementSize(type);
   const auto count = bytes ? static_cast<int64_t>(tensor.data().size() / size_of_one)
                            : int64_t{tensor.values_size()};
   int64_t wanted = 1;
   for (const int64_t size : tensor.shape()) {
-    // A request is too small for more elements.
+    // Stop before an overflow: the shape already needs more elements than there are.
     if (size < 1 || wanted > count / size) wanted = -1;
     if (wanted < 0) break;
     wanted *= size;
@@ -113,14 +113,14 @@ absl::StatusOr<torch::Tensor> Read(const std::string& name, const training::v1::
   return read;
 }
 
-// Returns whether float32 holds the whole numbers of an output.
+// Returns false if the output has whole numbers that float32 may not represent.
 bool IsExact(const torch::Tensor& tensor) {
   return !at::isIntegralType(tensor.scalar_type(), /*includeBool=*/false) || tensor.numel() == 0 ||
          tensor.to(torch::kLong).abs().max().item<int64_t>() <= kMaxWhole;
 }
 
-// Writes an output as `data`, or as `values`. INVALID_ARGUMENT for whole numbers that `values` do
-// not hold.
+// Writes an output to `data` if `bytes`, otherwise to `values`. INVALID_ARGUMENT for whole numbers
+// that `values`, which are float32, may not represent.
 absl::Status Write(const std::string& name, const torch::Tensor& tensor, bool bytes,
                    training::v1::Tensor& to) {
   if (!bytes && !IsExact(tensor)) {
@@ -191,8 +191,8 @@ absl::Status ReadInputs(const ServedModel& model, Call& call) {
   return model.Check(call.inputs);
 }
 
-// Names and shapes of the inputs of a call for one example. Calls that have the same ones can be
-// computed as one batch.
+// Names and shapes of a call's inputs, without the batch dimension. Calls with equal names and
+// shapes can be computed as one batch.
 using Shapes = std::vector<std::pair<std::string, std::vector<int64_t>>>;
 
 Shapes ShapesOf(const BatchTensors& inputs) {
@@ -203,10 +203,10 @@ Shapes ShapesOf(const BatchTensors& inputs) {
   return shapes;
 }
 
-// The model of the process, and what it computes.
+// Holds the model of this process and computes predictions with it.
 class Predictor {
  public:
-  // Loads weights, and builds the model before the first.
+  // Loads a version of the weights. The first one also builds the model.
   absl::Status Load(const LoadWeights& load, int descriptor) {
     if (load.has_spec()) {
       spec_ = load.spec();
@@ -252,7 +252,7 @@ class Predictor {
     }
     for (const auto& [shapes, together] : batches) {
       if (Guarded([&] { return ComputeTogether(together); }).ok()) continue;
-      // One call must not fail another.
+      // Compute the calls one by one, so that a bad call does not fail the others.
       for (Call* const call : together) {
         call->response.Clear();
         const absl::Status computed = Guarded([&] { return ComputeTogether({call}); });

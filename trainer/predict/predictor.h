@@ -4,8 +4,8 @@
 
 namespace genesis {
 
-// Computes what PredictorRequests ask for until the other side closes the socket. Returns the exit
-// code of the process.
+// Serves the PredictorRequests of the socket until the other side closes it. Returns the exit code
+// of the process.
 //
 // Calls of one request whose inputs have the same names and shapes are computed together, in chunks
 // of at most kMaxRows rows, which bounds the memory. Each gets its part of the outputs.

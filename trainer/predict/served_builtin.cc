@@ -54,7 +54,7 @@ class ServedWorldModel : public ServedModel {
     const torch::Tensor& action = inputs.at("action");
     if (action.dim() == 2) return Outputs(model_->forward(observation, action));
     std::vector<torch::Tensor> observations, rewards, dones;
-    // A latent state is only trained to be rolled forward so far.
+    // Encode again after trained_steps_ steps: longer latent rollouts were not trained.
     for (const torch::Tensor& steps : action.split(trained_steps_, 1)) {
       const BatchTensors outputs = Outputs(model_->forward(observation, steps));
       observations.push_back(outputs.at("next_observation"));

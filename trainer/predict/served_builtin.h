@@ -7,7 +7,7 @@
 
 namespace genesis {
 
-// Build a world model, or a transformer, that predicts. See ServedModel::Build.
+// Build the predicting form of a world model and of a transformer. See ServedModel::Build.
 absl::StatusOr<std::unique_ptr<ServedModel>> BuildServedWorldModel(
     const training::v1::JobSpec& spec, const NamedTensors& weights);
 absl::StatusOr<std::unique_ptr<ServedModel>> BuildServedTransformer(

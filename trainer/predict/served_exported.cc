@@ -21,7 +21,7 @@ using training::v1::JobSpec;
 constexpr char kObservation[] = "observation";
 constexpr char kAction[] = "action";
 constexpr char kNext[] = "next_observation";
-// Bounds the memory of a rollout of several calls together.
+// Maximum number of values in a rollout of several calls together, to bound the memory.
 constexpr int64_t kMaxRolloutNumbers = int64_t{64} << 20;
 
 class ServedModule : public ServedModel {
@@ -69,7 +69,7 @@ class ServedModule : public ServedModel {
   }
 
  private:
-  // Checks an input and converts it to its type. An action may have one dimension more.
+  // Checks an input and converts it to the field's type. Rollout actions are [N, K, ...].
   absl::Status CheckField(const Field& field, torch::Tensor& tensor) const {
     const auto fits = [&field](const torch::IntArrayRef& shape) {
       return std::equal(shape.begin(), shape.end(), field.shape.begin(), field.shape.end());
@@ -115,7 +115,7 @@ class ServedModule : public ServedModel {
     return joined;
   }
 
-  // Returns `size` rows from `begin` on. The last one is repeated if there are fewer.
+  // Returns `size` rows of each input from `begin` on. Repeats the last row if there are fewer.
   static BatchTensors Piece(const BatchTensors& inputs, int64_t begin, int64_t size) {
     BatchTensors piece;
     for (const auto& [name, tensor] : inputs) {
@@ -133,7 +133,7 @@ class ServedModule : public ServedModel {
 
   const std::unique_ptr<PredictionGraph> graph_;
   std::vector<std::string> names_;
-  bool rolls_ = false;  // Takes an action and returns the next observation.
+  bool rolls_ = false;  // The module takes an action and returns the next observation.
 };
 
 }  // namespace

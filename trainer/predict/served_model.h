@@ -17,17 +17,17 @@ namespace genesis {
 // Inputs or outputs of a prediction by name, each with the batch as first dimension.
 using BatchTensors = std::map<std::string, torch::Tensor>;
 
-// A model that predicts, with weights that can be replaced. A kind of model that does is a class
-// that implements this interface and a row of Build.
+// A model that predicts, with weights that can be replaced. Each kind of model that predicts has a
+// class that implements this interface, and a row in Build.
 //
-// Owner: the predictor. Threads: one, without gradients. Failure: INVALID_ARGUMENT with what the
-// model takes; exceptions of LibTorch.
+// Owner: the predictor. Threads: one, without gradients. Failure: INVALID_ARGUMENT with the inputs
+// that the model accepts; exceptions of LibTorch.
 class ServedModel {
  public:
   virtual ~ServedModel() = default;
 
   // Builds the model of a job with the sizes of `weights`, and loads them. FAILED_PRECONDITION if
-  // its kind makes no predictions.
+  // this kind of model does not predict.
   static absl::StatusOr<std::unique_ptr<ServedModel>> Build(const training::v1::JobSpec& spec,
                                                             const NamedTensors& weights);
 

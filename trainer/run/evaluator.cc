@@ -12,9 +12,9 @@
 namespace genesis {
 namespace {
 
-// Examples measured at a time. A built-in model, whose losses are means over examples, uses the
-// job's batch size if that is larger. A user's module always uses the job's batch size, on which
-// its loss may depend and its memory does.
+// Number of examples measured at a time. A built-in model, whose losses are means over examples,
+// uses the job's batch size if that is larger. A user's module always uses the job's batch size,
+// because its loss may depend on the batch size, and its memory does.
 constexpr int64_t kPart = 1024;
 constexpr char kNothingCounts[] =
     "no held-out example counts in the loss (their labels are ignored, or their weights are 0), so "

@@ -11,7 +11,7 @@
 namespace genesis {
 
 // An `Evaluator` measures a job's model on its held-out examples, always in FP32, and decides when
-// the metrics are a reason to stop.
+// the job stops early because of its metrics.
 //
 // Owner: the run. Threads: one. Failure: as TrainingSession.
 class Evaluator {
@@ -26,7 +26,7 @@ class Evaluator {
   bool Has(int64_t step) const { return state_.newest_step == step; }
   // The newest evaluation; nullopt if no example counted in it or there is none.
   const std::optional<training::v1::Evaluation>& newest() const { return state_.newest; }
-  // The newest evaluation as the held-out error of a world model; nullopt for other models.
+  // The held-out error of a world model, from the newest evaluation; nullopt for other models.
   std::optional<training::v1::HeldOutError> held_out_error() const;
   // Returns why the job should stop now, or "".
   std::string StopReason() const;
@@ -36,7 +36,7 @@ class Evaluator {
 
  private:
   training::v1::Evaluation Figures(int64_t step);
-  // Returns whether patience and min_improvement are about the held-out loss.
+  // Returns whether patience and min_improvement refer to the held-out loss.
   bool FollowsLoss() const { return spec_.evaluation().metric().empty(); }
 
   const training::v1::JobSpec& spec_;

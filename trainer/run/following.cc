@@ -19,12 +19,12 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Time between two looks at the folder while steps run.
+// Time between two reads of the folder while steps run.
 constexpr std::chrono::milliseconds kLookPause{100};
 constexpr std::chrono::milliseconds kWaitPause{20};
-// A wait is reported once it has taken this long, and again after each such time.
+// Interval at which a wait is reported, first after one interval.
 constexpr std::chrono::seconds kReportPause{1};
-// Maximum time in which a rank has to see what rank 0 saw in a shared folder.
+// Maximum time until a rank sees the transitions that rank 0 saw in a shared folder.
 constexpr std::chrono::seconds kMaxDelay{60};
 
 void RequireData(const absl::Status& status) {
@@ -44,7 +44,7 @@ std::unique_ptr<FollowedReplay> OpenFollowed(const training::v1::StartJob& start
   RequireData(data.status());
   const absl::StatusOr<std::optional<int64_t>> capacity = ReadReplayCapacity(replay.path());
   RequireData(capacity.status());
-  // The buffer had as many once, if its capacity was lowered since.
+  // A resumed job is exempt: the capacity may have been lowered since the job began.
   if (start.resume_from().empty() && *capacity && replay.min_size() > **capacity) {
     throw RunFailure{training::v1::FAILURE_CAUSE_CONFIG,
                      absl::StrCat("dataset.replay.min_size is ", replay.min_size(),
@@ -106,7 +106,7 @@ ReplayRange Following::Look() {
   return found_ = *found;
 }
 
-// Waits until this rank sees the transitions that rank 0 saw.
+// Reads the folder until this rank sees the transitions that rank 0 saw.
 void Following::LookAgain(const ReplayRange& range) {
   const auto begin = steady_clock::now();
   while (Look().next < range.next) {
@@ -141,7 +141,7 @@ void Following::Take(const ReplayRange& range) {
   seen_.next = std::max(seen_.next, range.next);
 }
 
-// Transitions may be evicted before another rank has read them. The next attempt begins alike.
+// Fails if the ranks' examples differ, because a rank read too late. A new attempt may succeed.
 void Following::RequireSame() {
   if (ranks_.alone()) return;
   const std::string own = absl::StrCat(data_.training_size(), " to train on, ",
@@ -212,7 +212,7 @@ bool Following::MayStep(BatchSource& source, int64_t examples, bool news,
     source.ChangeExamples([&] { Take(now.range); });
     RequireSame();
   }
-  // The same on all ranks.
+  // All ranks get the same reason, because they have the same examples and position.
   const std::string reason = Limited(source, examples);
   if (reason.empty()) {
     EndWait();

@@ -17,8 +17,8 @@ namespace genesis {
 // layer that forward() forgets would look like one that learns nothing.
 std::string ModelLine(const Model& model);
 
-// Returns ModelLine() and, for a model that does not accept short batches, the number of examples
-// that the job leaves out: "batches: of 8 examples alone, ...".
+// Returns ModelLine() and, for a model that does not accept short batches, a line with the number
+// of examples that the job leaves out: "batches: of 8 examples alone, ...".
 std::vector<std::string> ModelLines(const Model& model, const Dataset& dataset, int64_t batch_size,
                                     int ranks);
 

@@ -20,7 +20,7 @@ EffectivePrecision ChoosePrecision(const StartJob& start, const training::v1::De
                                    PrecisionGuard& guard, RankGroup& ranks, RunObserver& observer) {
   EffectivePrecision effective = start.precision();
   const bool automatic = effective.mode() == training::v1::PRECISION_MODE_AUTO;
-  // Without a baseline, the watchdog gets FP32's times and first loss only from a calibration.
+  // Without a baseline, only a calibration provides FP32's times and first loss to the watchdog.
   const bool needs_times = IsReducedPrecision(effective.mode()) && !guard.has_baseline();
   std::optional<Calibration> calibration;
   if (resumed == nullptr && (automatic || needs_times)) {

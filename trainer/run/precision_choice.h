@@ -9,9 +9,9 @@
 
 namespace genesis {
 
-// Chooses the mode of a run: as the daemon requires, as AUTO measures, or as the `resumed` state
-// had it, which is nullptr for a new job. Begins the guard in it and logs the reason. All ranks
-// call it.
+// Returns the mode of a run with the reason: the daemon's mode, for AUTO the measured mode or that
+// of the `resumed` state (nullptr for a new job), or the mode that a job fell back to. Calls
+// guard.Begin() and logs the reason. All ranks call it.
 training::v1::EffectivePrecision ChoosePrecision(const training::v1::StartJob& start,
                                                  const training::v1::DeviceInfo& device,
                                                  const TrainingState* resumed,

@@ -10,24 +10,24 @@
 namespace genesis {
 
 // The control flags that a run obeys after a step: its caller's requests and the time limit. A
-// single process uses its own. Several ranks combine the flags that each of them sent with the last
-// step, and the mean step time, so that all stop after the same step and judge it alike.
+// single process uses its own flags. Several ranks combine the flags that each sent with the last
+// step, and use the mean step time, so that all stop after the same step and judge it alike.
 //
 // Owner: the run. Threads: one. Failure: RunFailure if the ranks cannot continue together.
 class RunAgreement {
  public:
   RunAgreement(RunControl& control, RankGroup& ranks) : control_(control), ranks_(ranks) {}
 
-  // Throws RunFailure if this rank resumes from another step than rank 0.
+  // Throws RunFailure if this rank resumes from a step other than that of rank 0.
   void Begin(int64_t step) const;
-  // Sends this rank's flags. Call before each step; `seconds` is the time of the previous step,
-  // `news` is set if rank 0 has news of the data that the job follows.
+  // Sets this rank's flags, which the next step sends. `seconds` is the time of the previous step,
+  // `news` is set if rank 0 has news of the data that the job follows. Call before each step.
   void Tell(bool time_is_up, double seconds, bool news);
   // Exchanges the flags without a step. Call while the ranks wait for data.
   void Exchange(bool time_is_up);
 
   bool stop() const { return ranks_.alone() ? control_.stop_requested() : ranks_.agreed().stop; }
-  // Returns true once for each request.
+  // Returns whether a checkpoint was requested: true once for each request.
   bool TakeCheckpoint();
   // Returns the reason to continue in FP32, once for each request.
   std::optional<std::string> TakeFp32Request();

@@ -21,7 +21,7 @@ using training::v1::CheckpointWritten;
 
 namespace {
 
-// Network file systems may cache for a while that a name did not exist.
+// Network file systems may cache for some time that a file did not exist.
 constexpr std::chrono::minutes kLatest{2};
 
 // Returns the order of checkpoints by evaluation.metric; null if the job follows none.
@@ -195,7 +195,7 @@ void RunCheckpoints::Save(const TrainingState& state, std::optional<double> held
 
 bool RunCheckpoints::Repeat(int64_t step) {
   Flush();
-  // Other ranks know what rank 0 wrote, and all must return the same.
+  // A rank that does not write uses its record of what rank 0 wrote, so that all return the same.
   if (!writes_) return own_step_ == step;
   if (!written_ || written_->checkpoint().step() != step) return false;
   observer_.OnCheckpoint(*written_);

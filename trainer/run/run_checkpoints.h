@@ -53,8 +53,8 @@ class RunCheckpoints {
   void Forget() { saved_step_ = -1; }
 
  private:
-  // Gives `take` the state of start.continue_from as that of a job's beginning: step 0, the data
-  // from its start, and nothing evaluated.
+  // Passes the state of start.continue_from to `take` as the initial state of a job: at step 0, at
+  // the start of the data, and with nothing evaluated.
   void ContinueFrom(const std::function<absl::Status(const TrainingState&)>& take);
   void FlushShards();
   // Throws RunFailure on all ranks if any rank failed, and removes this rank's shard.

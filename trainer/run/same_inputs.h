@@ -16,7 +16,7 @@ namespace genesis {
 // and will be the same in the next attempt.
 std::unique_ptr<Dataset> OpenSameData(const training::v1::JobSpec& spec, RankGroup& ranks);
 
-// Makes the same check of data that is open. Throws RunFailure.
+// Same checks for a dataset that is already open. Throws RunFailure.
 void RequireSameInputs(const training::v1::JobSpec& spec, const Dataset& dataset, RankGroup& ranks);
 
 }  // namespace genesis

@@ -44,7 +44,7 @@ class StepReporter {
   // Reports the steps that have not been reported, if any.
   void Flush();
 
-  // Returns the training time of all attempts so far. Seconds.
+  // Returns the training time of all attempts so far, in seconds.
   double seconds() const;
   const training::v1::Progress& progress() const { return progress_; }
 

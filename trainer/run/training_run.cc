@@ -211,7 +211,7 @@ class Run {
     }
   }
 
-  // Takes what was appended to the followed buffer. Returns false if the step has to wait.
+  // Adds new transitions of the followed buffer. Returns false if the step must not run yet.
   bool MayStep() {
     const bool may = following_->MayStep(session_->source(), ExamplesOfStep(), agreement_.news(),
                                          [this] { AbsorbAll(); });
@@ -314,7 +314,7 @@ class Run {
     reporter_->Rewind(state->position.progress);
     checkpoints_.Forget();
     step_ = state->position.progress.step();
-    // The evaluations since then were of weights that are gone.
+    // Later evaluations measured weights that the rewind has discarded.
     evaluator_->LoadState(state->evaluation);
     rewound_ = change;
   }
@@ -364,7 +364,7 @@ class Run {
     observer_.OnSection(training::v1::SECTION_STEP);
   }
 
-  // Every step has been read.
+  // Requires that every step has been read.
   void Evaluate() {
     observer_.OnSection(training::v1::SECTION_EVALUATION);
     evaluator_->Measure(step_, ranks_);
@@ -383,7 +383,7 @@ class Run {
     observer_.OnEvaluated(evaluation);
   }
 
-  // The end.
+  // The end of a run.
 
   bool EndsEarly() {
     if (agreement_.TimeIsUp(TimeIsUp())) {
@@ -410,7 +410,7 @@ class Run {
     finished.set_early_end(early_end_);
     if (const auto error = evaluator_->held_out_error()) *finished.mutable_held_out() = *error;
     *finished.mutable_progress() = reporter_->progress();
-    // The data of the next job that follows the buffer will be others.
+    // The next job that follows the buffer will see other data, so the curve is not a baseline.
     if (all_fp32_ && !following_) *finished.mutable_curve() = curve_.curve();
     observer_.OnLog(CompletionLine(start_.job_id(), finished, evaluator_->newest()));
     return finished;
@@ -464,7 +464,7 @@ class Run {
   double processor_seconds_ = 0;
   int64_t peak_device_bytes_ = 0;  // Peak of earlier precisions.
   std::optional<PrecisionDecision> pending_;
-  // A change that went back to a state which may not be durable yet.
+  // A rewind that is not announced yet, because its state may not be durable.
   std::optional<training::v1::PrecisionChange> rewound_;
   std::string early_end_;
   bool all_fp32_ = true;  // Set while every step has run in FP32.

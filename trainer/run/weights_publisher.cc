@@ -70,7 +70,7 @@ void WeightsPublisher::Finish(int64_t step) {
   task_->done.WaitForNotification();
 }
 
-// Every request makes a version of each kind, because the daemon may have lost the newest.
+// Every request leads to a new version of each kind, because the daemon may lack the newest.
 void WeightsPublisher::ReadRequest() {
   if (request_ == control_.weights_request()) return;
   request_ = control_.weights_request();
@@ -104,7 +104,7 @@ void WeightsPublisher::Begin(int64_t step, Time now, bool last) {
   }
   if (task->versions.empty()) return;
   task_ = task;
-  // A GPU copies before its later work.
+  // A GPU itself runs the copy before later updates.
   if (!session_.device().is_cuda()) {
     session_.step().WaitFor([task] { task->copied.WaitForNotification(); });
   }
@@ -206,7 +206,7 @@ absl::Status WeightsPublisher::Publish(Version& version, std::unique_ptr<MemoryF
     tensor.set_crc32c(Crc32c(0, elements[i].data(), elements[i].size()));
     const PublishedTensor* const old =
         before.empty() ? nullptr : &newest.weights.tensors(static_cast<int>(i));
-    // Two checksums may be the same by chance.
+    // Also compare the bytes, because different tensors may have the same checksum.
     const bool same =
         old != nullptr && old->crc32c() == tensor.crc32c() && elements[i] == before[i];
     tensor.set_changed_in(same ? old->changed_in() : weights.version().number());
@@ -220,7 +220,7 @@ absl::Status WeightsPublisher::Publish(Version& version, std::unique_ptr<MemoryF
   return sent;
 }
 
-// Logs the first failure of several.
+// Logs an error, but only the first of successive errors.
 void WeightsPublisher::Log(const absl::Status& status) {
   if (!status.ok() && !failing_) {
     observer_.OnLog(absl::StrCat("a version of the weights was dropped: ", status.message()));

@@ -22,14 +22,14 @@
 
 namespace genesis {
 
-// The publisher of a run's newest weights. While any are wanted, it copies them between two updates
-// into a file in memory, on a thread of its own: forward and backward of the next step only read
-// the weights, and the update waits until they are copied. Then the thread computes checksums and
-// passes the file to the observer. A version whose tensors are all as in the one before is not
-// passed on, such as that of a skipped step.
+// The publisher of a run's newest weights. While any are wanted, a separate thread copies them
+// between two updates into a file in memory: forward and backward of the next step only read the
+// weights, and the update waits until they are copied. Then the thread computes checksums and
+// passes the file to the observer. It drops a version that equals the previous one, such as that of
+// a skipped step, unless it is the first of a request or the last of the attempt.
 //
-// Owner: the run of rank 0, with a session that outlives it. Threads: the run's. Failure: none; a
-// version that cannot be made or passed on is logged and dropped.
+// Owner: the run of rank 0, with a session that outlives it. Threads: the run's. Failure: none; if
+// a version cannot be copied or passed on, the error is logged and the version dropped.
 class WeightsPublisher {
  public:
   WeightsPublisher(const training::v1::StartJob& start, RunControl& control, RunObserver& observer,
@@ -39,9 +39,9 @@ class WeightsPublisher {
   WeightsPublisher& operator=(const WeightsPublisher&) = delete;
 
   // Call between two steps. Begins a version of the weights after `step` if one is due and the
-  // version before is complete.
+  // previous one is complete.
   void AtBoundary(int64_t step);
-  // Publishes the last version of the attempt. Returns once it was passed on.
+  // Publishes the last version of the attempt. Returns once the observer has it, or on an error.
   void Finish(int64_t step);
 
  private:
@@ -50,17 +50,17 @@ class WeightsPublisher {
   // The kind of a version: its format, and whether it is the average.
   using Kind = std::pair<training::v1::WeightsFormat, bool>;
 
-  // The newest version of a kind.
+  // The newest version of a kind that was passed on, and when the next is due.
   struct Newest {
     double interval_seconds = 0;
     int64_t step = -1;
     Time next;          // When the next version is due.
-    bool again = true;  // Pass the next version on even if nothing has changed.
+    bool again = true;  // Pass on the next version even if no tensor changed.
     training::v1::PublishedWeights weights;
-    std::unique_ptr<MemoryFile> file;  // Null if there is none.
+    std::unique_ptr<MemoryFile> file;  // Null if there is no version.
   };
 
-  // One version to be made.
+  // A version that the thread copies and passes on.
   struct Version {
     training::v1::PublishedWeights weights;
     NamedTensors tensors;                // In the order of weights.tensors().
@@ -68,7 +68,7 @@ class WeightsPublisher {
   };
   struct Task {
     std::vector<Version> versions;
-    absl::Notification copied;  // The run may change the tensors.
+    absl::Notification copied;  // Notified once the run may change the tensors.
     absl::Notification done;
   };
 
@@ -86,11 +86,11 @@ class WeightsPublisher {
   RunControl& control_;
   RunObserver& observer_;
   TrainingSession& session_;
-  int64_t request_ = 0;  // RunControl::weights_request that was read last.
+  int64_t request_ = 0;  // RunControl::weights_request at the last read.
   int64_t number_ = 0;   // Versions begun in this attempt.
-  // The wanted kinds. Used by the thread while a task is not done, else by the run.
+  // The wanted kinds. Used by the thread until its task is done, otherwise by the run.
   std::map<Kind, Newest> newest_;
-  bool failing_ = false;        // The newest version was dropped. As newest_.
+  bool failing_ = false;        // Whether the last version failed. Used like newest_.
   std::shared_ptr<Task> task_;  // The newest task; null before the first.
   absl::Mutex mutex_;
   std::shared_ptr<Task> waiting_ ABSL_GUARDED_BY(mutex_);

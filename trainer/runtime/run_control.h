@@ -29,7 +29,7 @@ class RunControl {
     fp32_reason_ = reason;
     fp32_.store(true, std::memory_order_release);
   }
-  // Returns the reason; nullopt without a request. Takes no lock in that case.
+  // Returns the reason, once per request; nullopt without a request, and then takes no lock.
   std::optional<std::string> TakeFp32Request() {
     if (!fp32_.load(std::memory_order_acquire)) return std::nullopt;
     const absl::MutexLock lock(&mutex_);
@@ -43,7 +43,7 @@ class RunControl {
     metric_values_ = values;
     ends_early_.store(!values.early_end().empty(), std::memory_order_release);
   }
-  // Returns the value for a step; nullopt if there is none.
+  // Returns the reported value for a step; nullopt if there is none.
   std::optional<double> MetricValue(int64_t step) const {
     const absl::MutexLock lock(&mutex_);
     for (int i = 0; i < metric_values_.steps_size() && i < metric_values_.values_size(); ++i) {
@@ -51,15 +51,15 @@ class RunControl {
     }
     return std::nullopt;
   }
-  // Sets which weights to publish; none at first. Each call is a new request for their newest. A
-  // request without a number ends the others.
+  // Sets which weights to publish, initially none, and requests their newest versions. Ignores a
+  // request whose number is below that of the current one, unless it is 0.
   void SetWantedWeights(const training::v1::PublishWeights& wanted) {
     const absl::MutexLock lock(&mutex_);
     if (wanted.request() != 0 && wanted.request() < wanted_weights_.request()) return;
     wanted_weights_ = wanted;
     weights_request_.fetch_add(1, std::memory_order_release);
   }
-  // Number of calls of SetWantedWeights.
+  // Number of requests that SetWantedWeights has accepted.
   int64_t weights_request() const { return weights_request_.load(std::memory_order_acquire); }
   training::v1::PublishWeights WantedWeights() const {
     const absl::MutexLock lock(&mutex_);

@@ -41,11 +41,11 @@ class RunObserver {
   virtual void OnEvaluated(const training::v1::Evaluation&) {}
   // Called when the run enters a section other than steps, or returns to steps.
   virtual void OnSection(training::v1::Section) {}
-  // Called every second while the run waits for data, and with "" when it goes on.
+  // Called every second while the run waits for data, and with "" when the run continues.
   virtual void OnWaiting(const std::string& /*reason*/) {}
   virtual void OnLog(const std::string& line) = 0;
-  // Passes a version of the weights on. Unlike the others, it is called on a thread of its own and
-  // may block.
+  // Passes on a version of the weights. Unlike the other methods, it is called on a separate thread
+  // and may block.
   virtual absl::Status OnWeights(const training::v1::PublishedWeights&, const MemoryFile&) {
     return absl::OkStatus();
   }

@@ -5,8 +5,8 @@
 namespace genesis {
 
 // Returns the number of threads for a job whose largest piece of work is `operations`
-// floating-point operations: only as many as pay for their coordination, at most `available`.
-// Depends on nothing else, so a job sums in the same order wherever as many are available.
+// floating-point operations: one per 10^9 operations, at least 1 and at most `available`. Depends
+// on nothing else, so a job sums in the same order wherever the same number is available.
 int ThreadsFor(int64_t operations, int available);
 
 // A guard that sets ThreadsFor() threads while it lives. Owner: a scope; one at a time per process.

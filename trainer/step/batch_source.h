@@ -53,15 +53,15 @@ class BatchSource {
   Batch Fetch(std::vector<int64_t> examples) const;
 
   int64_t batch_size() const { return batch_size_; }
-  // Number of examples of a drawn batch, which several processes share.
+  // Number of examples in a drawn batch, of which each process gets a share.
   int64_t batch_examples() const { return batch_size_ * share_.count; }
-  // The maximum of int64_t for a followed replay buffer, which has no epochs.
+  // Number of batches per epoch; for a followed replay buffer, which has no epochs, the maximum.
   int64_t batches_per_epoch() const { return batches_per_epoch_; }
   // The position of the batch that Next returns next.
   const SamplerPosition& position() const { return position_; }
   void Seek(const SamplerPosition& position);
-  // Calls `change`, which changes the examples of a followed replay buffer, while none is gathered.
-  // The batches after position() are of the new examples.
+  // Calls `change`, which changes the examples of a followed replay buffer, while no batch is being
+  // gathered. Batches after position() are drawn from the new examples.
   void ChangeExamples(const std::function<void()>& change);
 
   bool prioritized() const { return prioritized_.has_value(); }
@@ -71,7 +71,7 @@ class BatchSource {
   void Reprioritize(const torch::Tensor& losses);
   // Priorities, float32 [examples]; undefined if sampling is uniform.
   torch::Tensor priorities() const;
-  // `next` is the number after that of the newest transition that a followed replay buffer had.
+  // Restores saved priorities. A followed replay buffer then had the transitions below `next`.
   void RestorePriorities(const torch::Tensor& priorities, int64_t next);
 
  private:

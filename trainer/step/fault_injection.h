@@ -11,8 +11,8 @@
 namespace genesis {
 
 // Injected faults (JobSpec.rehearsals), so that operators see the policy act before they need it.
-// All but NAN imitate errors of reduced precision and apply only in it. Without faults, each call
-// returns immediately.
+// All faults except NAN imitate problems of reduced precision, so callers apply them only there.
+// Without faults, each call returns immediately.
 //
 // Threads: immutable.
 class FaultInjection {
@@ -25,9 +25,9 @@ class FaultInjection {
   bool SpoilBatch(int64_t step, int64_t micro_batch, bool reduced, Batch& batch) const;
   // SPIKE: returns the factor of the loss, and with it of every gradient; 1 if none applies.
   double LossFactor(int64_t step, int64_t micro_batch) const;
-  // Act in reduced precision only. INF: sets a value of the first parameter's gradient, in modes
-  // with a loss scale. STALE, SATURATE and UNDERFLOW: change all gradients, which are scaled if the
-  // mode has a loss scale.
+  // Call in reduced precision only. INF: sets a value of the first parameter's gradient, if there
+  // is a loss scale (`scaled`). STALE, SATURATE and UNDERFLOW: change all gradients, which are
+  // multiplied by the loss scale if there is one.
   void SpoilGradients(int64_t step, bool scaled, const std::vector<torch::Tensor>& gradients) const;
   // TRUNCATE, in reduced precision only: truncates all weights.
   void SpoilWeights(int64_t step, const std::vector<torch::Tensor>& weights) const;

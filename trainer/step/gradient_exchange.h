@@ -31,8 +31,8 @@ class GradientExchange {
   void NoteScale(const torch::Tensor& scale);
   // Runs the last backward pass of a step and returns the result of `pass`.
   torch::Tensor RunLast(const std::function<torch::Tensor()>& pass);
-  // Replaces gradients and arrivals of the weights by those of all ranks, and returns the mean of
-  // the loss. While a step is `captured`, skips the work of the host.
+  // Replaces the weights' gradients by the means over the ranks and their arrivals by the sums.
+  // Returns the mean loss. While a step is `captured`, skips the work of the host.
   torch::Tensor Finish(const torch::Tensor& loss, bool captured);
   // After Finish: norms of the means over the ranks, float32 [parameters].
   torch::Tensor Norms() const { return reducer_.Norms(); }

@@ -54,7 +54,7 @@ std::string NonFinite(const std::string& name, const at::Tensor& found, const at
   const at::Tensor taken = found.to(own.scalar_type());
   const at::Tensor finite = at::isfinite(taken);
   if (finite.all().item<bool>()) return "";
-  // A mask has infinities in every file.
+  // Accept infinities that the model's own tensor also has, as in a mask.
   const at::Tensor bad = finite.logical_or(at::isinf(own).logical_and(own.eq(taken))).logical_not();
   if (!bad.any().item<bool>()) return "";
   const auto first = bad.flatten().to(at::kByte).argmax().item<int64_t>();

@@ -16,7 +16,7 @@ namespace genesis {
 // INVALID_ARGUMENT, beginning with "model.initial_weights", names the first mismatching tensors of
 // each kind. The model is then unchanged.
 absl::Status LoadInitialWeights(const std::string& path, Model& model);
-// Does the same with weights in memory, for a model that predicts. The message is the mismatches.
+// Same for weights in memory, for a model that predicts. The error lists only the mismatches.
 absl::Status PutWeights(const NamedTensors& weights, Model& model);
 
 }  // namespace genesis

@@ -91,7 +91,7 @@ StepResults TrainStep::MakeOrRepeat(int64_t step, StepEvidence& evidence) {
   for (int64_t i = 0; i < options_.gradient_accumulation_steps; ++i) {
     batches.push_back(Draw(step, i, evidence).batch);
   }
-  // The graph contains the update, so wait before it.
+  // The graph contains the update, so wait for copies of the weights before it runs.
   AwaitCopy();
   if (captured_ ? captured_->Fits(batches) : Capture(step, batches)) {
     if (exchange_) exchange_->Agree();

@@ -111,8 +111,8 @@ class TrainStep {
 
   // Why steps of this format run eagerly; empty if they are captured and replayed.
   const std::string& eager_because() const { return eager_because_; }
-  // Call after memory that steps use has moved: the next steps run eagerly, then one is captured
-  // again.
+  // Call after memory that steps use has moved: the next steps run eagerly, until a step is
+  // captured again.
   void ForgetCapture();
   // Returns the log line about a capture since the last call; usually empty.
   std::string TakeLogLine() { return std::exchange(log_line_, {}); }

@@ -221,8 +221,8 @@ void TrainingSession::CheckWeights(int64_t step) {
   RequireSameWeights(ranks_, step, weights);
 }
 
-// On return rank 0 has the whole state, which it writes. Other ranks have their own part, which is
-// all that they load.
+// On return rank 0 has the whole state, because it writes checkpoints. Other ranks have their own
+// part, because they load only that.
 void TrainingSession::GatherOptimizer(OptimizerState& state) {
   for (size_t i = 0; ranks_.first() && i < state.parameters.size(); ++i) {
     if (!shards_->owns(i)) state.parameters[i] = optimizer_->NewEntry(i);
@@ -363,7 +363,7 @@ void TrainingSession::TakePlace(const RunPosition& position) {
   const bool resized = before > 0 && before != now;
   // Keep the number of examples done in this epoch; a partial batch is repeated.
   if (resized) sampler.batch = sampler.batch * before / now;
-  // The position is of another dataset or batch size: start the next epoch.
+  // The position belongs to another dataset or batch size, so start the next epoch.
   if (sampler.batch >= source_->batches_per_epoch()) sampler = {sampler.epoch + 1, 0};
   source_->Seek(sampler);
   TakeLength(position, sampler, resized);

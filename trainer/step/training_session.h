@@ -48,7 +48,7 @@ class TrainingSession {
   TrainingSession& operator=(const TrainingSession&) = delete;
 
   TrainStep& step() { return *step_; }
-  // The parts of a step, owned by this session, for the guard, which recomputes a step.
+  // Returns the parts of a step, which this session owns. The guard recomputes steps with them.
   StepParts Parts();
   Model& model() { return *model_; }
   BatchSource& source() { return *source_; }
@@ -110,21 +110,21 @@ class TrainingSession {
   bool has_average() const { return average_.has_value(); }
 
   // Copies the whole state to the CPU; waits for the device. Fills in the sampler's position, the
-  // mode and the applied steps of `position`. The caller adds policy and evaluation.
+  // mode and the applied steps in `position`. The caller adds the state of policy and evaluation.
   TrainingState TakeState(RunPosition position);
-  // Returns the same state before it is complete: large tensors are copied while the next step
-  // runs.
+  // Same as TakeState, but returns before the copies are complete: large tensors are copied while
+  // the next step runs.
   TrainingState BeginState(RunPosition position);
 
-  // INVALID_ARGUMENT, with nothing changed, if `state` does not fit model and optimizer. The next
-  // steps run in `mode`, whatever the mode of the state. Requires that every step has been read.
+  // Restores a state; the next steps run in `mode`. INVALID_ARGUMENT, with nothing changed, if the
+  // state does not match model and optimizer. Requires that every step has been read.
   absl::Status PutState(const TrainingState& state, training::v1::PrecisionMode mode);
 
  private:
   void GatherOptimizer(OptimizerState& state);
   absl::Status CheckFits(const TrainingState& state) const;
   void TakePlace(const RunPosition& position);
-  // Sets the number of steps that the rest of the epochs takes, if the batches have another size.
+  // Sets the number of steps for the remaining epochs, if the batch size has changed.
   void TakeLength(const RunPosition& position, const SamplerPosition& sampler, bool resized);
 
   const at::Device device_;

@@ -26,7 +26,7 @@ int RunVerify(const std::string& named) {
   const std::string path = Followed(named);
   const absl::StatusOr<std::string> verified = VerifyCheckpoint(path);
   absl::Status status = verified.status();
-  // An intact file may hold a module, code that would have to run, or nothing.
+  // Even an intact file may hold no usable weights: a module, code that would have to run, nothing.
   if (status.ok()) {
     const absl::StatusOr<NamedTensors> weights = ReadWeights(path);
     status = weights.status();

@@ -293,7 +293,7 @@ class Attachment {
            status.error_code() != grpc::StatusCode::PERMISSION_DENIED;
   }
 
-  // Returns whether it connected again. Requires a job.
+  // Reconnects to the daemon. Returns false if it gives up or need not reconnect. Requires a job.
   bool DialAgain() {
     PrintErrorLine("the daemon's stream broke: ", problem_, "; training continues");
     const StartJob start = *job();

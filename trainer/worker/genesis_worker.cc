@@ -103,7 +103,7 @@ int Usage(const std::string& fault) {
   return genesis::ToInt(genesis::ExitCode::kUsage);
 }
 
-// Returns the flag of that name that takes no value, or null.
+// Returns the flag `name` if it is one that takes no value, otherwise null.
 bool* Switch(const std::string& name, Flags& flags) {
   const std::pair<const char*, bool*> switches[] = {{"--help", &flags.help},
                                                     {"--version", &flags.version},
@@ -167,7 +167,7 @@ std::string ParseFlags(const std::vector<std::string>& arguments, Flags& flags) 
   return "";
 }
 
-// An empty environment, because a launcher starts only processes with `--spec` as ranks.
+// An empty environment, because only processes with `--spec` are ranks of a launcher.
 std::optional<std::string> NoVariables(const std::string& /*name*/) { return std::nullopt; }
 
 int Main(int argc, char** argv) {
@@ -243,8 +243,8 @@ int main(int argc, char** argv) {
   try {
     return Main(argc, argv);
   } catch (const std::exception& error) {
-    // Exceptions of a job are its failure. These mean that the process lacks something it needs to
-    // start.
+    // RunTraining turns exceptions of a job into its failure. Exceptions here mean that the process
+    // lacks something it needs to start.
     genesis::PrintErrorLine("genesis-worker: ", genesis::ExplainException(error).message);
     return genesis::ToInt(genesis::ExitCode::kFailure);
   }

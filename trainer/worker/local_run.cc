@@ -44,8 +44,8 @@ std::string JsonNumber(double value) {
   return std::isfinite(value) ? absl::StrFormat("%.17g", value) : "null";
 }
 
-// The handler of a signal. It requests a checkpoint and a stop if steps are running. A rank that
-// still waits for others exits immediately, because c10d's waits cannot be interrupted.
+// The handler of SIGTERM and SIGINT. If steps are running, it requests a stop with a checkpoint. A
+// rank that still waits for others exits immediately, because c10d's waits cannot be interrupted.
 class Ending {
  public:
   Ending(RunControl& control, bool alone) : control_(control), stepping_(alone) {}
@@ -234,7 +234,7 @@ std::string RankFault(const JobSpec& spec, const RankPlace& place) {
       "the same checkpoints; set training.use_ddp to true, or start one process");
 }
 
-// Prints a failure and returns the exit code. `asked`: a signal requested the end.
+// Prints a failure, if any. Returns the exit code. `asked`: a signal requested the end.
 int Report(const Finished& finished, bool asked) {
   switch (finished.outcome()) {
     case Finished::OUTCOME_COMPLETED:
@@ -244,7 +244,7 @@ int Report(const Finished& finished, bool asked) {
     default:
       PrintErrorLine(training::v1::FailureCause_Name(finished.failure().cause()), ": ",
                      finished.failure().message());
-      // Other ranks that got a signal may have ended first, immediately if they had not begun.
+      // This rank may have failed because other ranks ended first on the same signal.
       if (asked && finished.failure().cause() == training::v1::FAILURE_CAUSE_WORKER_EXIT) {
         return ToInt(ExitCode::kFailure);
       }

@@ -95,8 +95,8 @@ bool Wanted(const char* name, std::string* fault) {
 }
 
 // Combines the job's settings with the environment: GENESIS_SHARED_MEMORY=false forces Gloo,
-// GENESIS_NCCL=false exchanges gradients of GPUs through host memory. Sets `fault` for another
-// value.
+// GENESIS_NCCL=false exchanges gradients of GPUs through host memory. Sets `fault` if a value is
+// neither true nor false.
 RankOptions RankOptionsOf(const training::v1::JobSpec& spec, const training::v1::DeviceInfo& device,
                           std::string* fault) {
   RankOptions options;

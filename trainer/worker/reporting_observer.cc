@@ -93,7 +93,7 @@ void ReportingObserver::OnSection(training::v1::Section section) {
   SendSection();
 }
 
-// Every rank sends it, because it is what shows that a waiting rank does not hang.
+// Every rank reports its waits, so that the daemon does not take a waiting rank for a hung one.
 void ReportingObserver::OnWaiting(const std::string& reason) {
   Send([&](AttachRequest& event) { event.mutable_waiting_for_data()->set_reason(reason); });
 }

@@ -21,7 +21,7 @@ namespace genesis {
 // Owner: the link to the daemon. Threads: the run's; any may call SendSection and OnAbandoned.
 class ReportingObserver : public RunObserver {
  public:
-  // Sends weights to the daemon, and returns whether it took them.
+  // Sends weights to the daemon. Returns an error unless the daemon accepted them.
   using SendWeights =
       std::function<absl::Status(const training::v1::PublishedWeights&, const MemoryFile&)>;
 

@@ -9,7 +9,7 @@
 namespace genesis {
 namespace {
 
-// Ends the watching thread. Sent only to that thread.
+// The signal that ends the watching thread. Sent only to that thread.
 constexpr int kEndWatch = SIGUSR1;
 
 sigset_t Signals() {

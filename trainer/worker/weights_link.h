@@ -14,8 +14,8 @@
 
 namespace genesis {
 
-// The way of weights to the daemon: on its host as the descriptor of their file, which no process
-// copies, from other hosts as a stream of pieces.
+// The path of published weights to the daemon: on the daemon's host, a descriptor of their file,
+// which no process copies; from other hosts, a stream of pieces.
 //
 // Owner: the link to the daemon. Threads: any calls SetSocket, one calls Send.
 class WeightsLink {
@@ -27,8 +27,8 @@ class WeightsLink {
     const absl::MutexLock lock(&mutex_);
     socket_ = path;
   }
-  // Returns once the daemon has taken them. Returns its status if it refuses them, UNAVAILABLE or
-  // DEADLINE_EXCEEDED if it does not respond.
+  // Returns once the daemon has accepted the weights. Returns its status if it rejects them, and
+  // UNAVAILABLE or DEADLINE_EXCEEDED if it does not respond.
   absl::Status Send(const training::v1::PublishedWeights& weights, const MemoryFile& file);
 
  private:

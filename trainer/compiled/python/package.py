@@ -32,7 +32,7 @@ def use_library_for_all():
 
 
 def pick_vector_instructions():
-    """Selects the widest vector instructions of the processor that compile and load.
+    """Selects the processor's widest vector instructions for which a test library compiles and loads.
 
     The result is the same as inductor's own. Inductor would try all instruction sets, and load ten libraries in processes that import
     torch, which takes half of the compilation time of a small step.

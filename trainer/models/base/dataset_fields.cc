@@ -13,7 +13,7 @@ std::string Describe(const Field& field) {
   return absl::StrCat(field.name, " ", SizesText(field.shape), " ", ElementTypeName(field.type));
 }
 
-// Returns the path of the dataset in the job file for messages, e.g. "dataset.arrays".
+// Returns the field of the dataset in the job file, such as "dataset.arrays", for error messages.
 std::string Place(const training::v1::DatasetSpec& spec) {
   const auto* const kind = spec.GetReflection()->GetOneofFieldDescriptor(
       spec, spec.GetDescriptor()->FindOneofByName("kind"));

@@ -29,7 +29,7 @@ struct Batch {
   int64_t size() const { return static_cast<int64_t>(examples.size()); }
 };
 
-// A copy of the state that a model keeps between batches, except trained parameters: buffers.
+// A copy of the buffers of a model and of other state that batches change, without parameters.
 //
 // Owner: the caller; the model outlives it. Threads: one. Failure: exceptions of LibTorch.
 class ModelState {
@@ -42,16 +42,16 @@ class ModelState {
   virtual void PutBackWhere(const torch::Tensor& condition) const = 0;
 };
 
-// A metric of an evaluation: its sum over the examples of a batch, so that batches add up. Several
-// with one name are the terms of one metric.
+// A metric of an evaluation, as a sum over the examples of a batch, so that batches add up. Several
+// sums with one name are the terms of one metric.
 struct MetricSum {
   std::string name;
   torch::Tensor sum;  // float64, no dimensions, on the device.
   // The divisor of the sum, of the same type; undefined for the number of examples.
   torch::Tensor count = {};
-  // If defined, the divisor of several batches is the sum of `count` and `added` and, once,
-  // `added_once`, but at least the sum of `least` and, once, `least_once`. The two that are used
-  // once are the same in every batch. All have the type of `sum`.
+  // If defined, the divisor over several batches is the sum of `count` and `added` plus
+  // `added_once`, but at least the sum of `least` plus `least_once`. `added_once` and `least_once`
+  // are equal in all batches and not summed. All have the type of `sum`.
   torch::Tensor added = {};
   torch::Tensor added_once = {};
   torch::Tensor least = {};
@@ -82,7 +82,7 @@ class Model {
   // Additional names in a Python state_dict(), each with the tensor that it shares, e.g.
   // lm_head.weight and token_embedding.weight.
   virtual std::vector<std::pair<std::string, std::string>> tied() const { return {}; }
-  // Names of parameters on which the loss did not depend when the model was tried.
+  // Names of parameters on which the loss did not depend in a trial before the job.
   virtual std::vector<std::string> without_gradient() const { return {}; }
   // Version numbers of a user's module and its parts, by name, for Python's load_state_dict.
   virtual std::vector<std::pair<std::string, int64_t>> versions() const { return {}; }
@@ -117,15 +117,15 @@ class Model {
   // Returns an object whose destructor restores all that Loss and Evaluate have changed in the
   // model since this call. Null if they change nothing.
   std::shared_ptr<const void> KeepState() const;
-  // Returns attributes other than parameters and buffers that the model has changed since it was
-  // built. Python's load_state_dict ignores them, but a resumed run needs them. Copies on the CPU,
-  // because a checkpoint is written while training continues.
+  // Returns attributes other than parameters and buffers that the model may have changed since it
+  // was built. Python's load_state_dict ignores them, but a resumed run needs them. Copies them to
+  // the CPU, because a checkpoint is written while training continues.
   virtual NamedTensors attributes() const { return {}; }
   // Sets these attributes, and resets all others to their values when the model was built.
   virtual void PutAttributes(const NamedTensors&) {}
 
-  // Loss of each example of the last call of Loss: float32 [B], detached; for priorities. Undefined
-  // if the model does not provide it.
+  // Returns the losses of the examples in the last call of Loss: float32 [B], detached; they become
+  // priorities. Undefined if the model does not provide them.
   virtual torch::Tensor ExampleLosses() const { return {}; }
 
   // Returns metrics of the model's kind on held-out examples, "loss" first, without gradients and
@@ -138,7 +138,7 @@ class Model {
   // Returns whether Loss and Evaluate accept batches smaller than training.batch_size.
   virtual bool takes_short_batches() const { return true; }
   // Returns the names of the buffers that Loss changes depending on the examples, as batch norm
-  // does, and of such state that is in no state_dict().
+  // does, and of state outside of state_dict() that it changes in this way.
   virtual std::vector<std::string> changed_buffers() const { return {}; }
 
   // Returns the approximate floating-point operations of one example, forward and backward.

@@ -31,8 +31,8 @@ class ModuleModel : public Model {
   // Keeps the losses of the examples [B] for ExampleLosses().
   void KeepExampleLosses(const torch::Tensor& losses) { example_losses_ = losses.detach(); }
 
-  // Returns the mean of `example_losses` [B], each times its weight if the batch has weights. Keeps
-  // them.
+  // Returns the mean of `example_losses` [B], each times its weight if the batch has weights. Calls
+  // KeepExampleLosses.
   torch::Tensor MeanLoss(const torch::Tensor& example_losses, const Batch& batch);
 
  private:
@@ -42,11 +42,11 @@ class ModuleModel : public Model {
   torch::Tensor example_losses_;
 };
 
-// Returns the factor of each example's loss [B]; nullopt if the batch has none.
+// Returns the weights of the examples' losses [B]; nullopt if the batch has no weights.
 std::optional<torch::Tensor> Weights(const Batch& batch);
 
-// Returns the sum over the examples, in float64, of a metric of each: any shape [B, ...], averaged
-// over all but the first dimension.
+// Returns the sum of a metric over the examples, in float64. `metrics` has any shape [B, ...], and
+// is first averaged over all dimensions but the first.
 MetricSum SumOf(const std::string& name, const torch::Tensor& metrics);
 
 }  // namespace genesis

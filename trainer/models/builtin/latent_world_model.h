@@ -41,8 +41,8 @@ class LatentWorldModel : public ModuleModel {
   Forecast forward(const torch::Tensor& observation, const torch::Tensor& action);
 
   void To(torch::Device device) override;
-  // Returns the mean over steps and members of: squared errors of the normalised change of the
-  // observation and of the normalised reward, and the binary cross-entropy of done.
+  // Returns the sum of three means over steps and members: the squared errors of the normalised
+  // observation change and reward, and the binary cross-entropy of done.
   torch::Tensor Loss(const Batch& batch, std::optional<torch::ScalarType> autocast) override;
   torch::Tensor ExampleLosses() const override;
   std::vector<MetricSum> Evaluate(const Batch& batch) override;

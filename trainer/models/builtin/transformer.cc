@@ -135,7 +135,7 @@ absl::StatusOr<std::unique_ptr<Model>> Transformer::Build(const training::v1::Jo
       fields.Shape("tokens", {{"T + 1", model.context_length() + 1}}, {ElementType::kInt64});
   if (!tokens.ok()) return tokens.status();
   auto module = std::make_shared<TransformerModule>(model);
-  // Overwrites the initial weights of the layers.
+  // Seed here, because the constructors drew weights, which Initialize overwrites.
   torch::manual_seed(spec.training().seed());
   module->Initialize();
   return std::unique_ptr<Model>(new Transformer(std::move(module), model));

@@ -29,11 +29,11 @@ std::optional<BadExample> FindBadExample(const Batch& batch, const std::vector<s
 // Returns a batch of `size` that repeats the rows of this one.
 Batch Repeated(const Batch& batch, int64_t size);
 
-// Returns the cure for a bad value in a field of numbers or of indices, to follow
+// Returns the cure for a bad value, for fields of numbers and of indices. Messages append it to
 // BadExample::where.
 std::string CureOf(const BadExample& bad);
 
-// Returns the file of a job's examples, for messages.
+// Returns the path of a job's data, or "the dataset", for error messages.
 std::string DataPath(const training::v1::JobSpec& spec);
 
 }  // namespace genesis

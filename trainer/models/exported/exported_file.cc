@@ -67,8 +67,8 @@ bool IsPredictionName(const std::string& name) {
          });
 }
 
-// Returns whether this LibTorch reads graphs of the torch `version`: a string such as "2.12.1", of
-// its own minor version or of a later one of its major version.
+// Returns whether this LibTorch accepts graphs of torch `version`, such as "2.12.1": it needs the
+// same major version, and the same or a later minor version.
 bool IsReadable(const std::string& version) {
   const std::vector<std::string> parts = absl::StrSplit(version, '.');
   int major = 0;

@@ -52,14 +52,14 @@ struct ExportedFile {
   std::vector<std::pair<std::string, std::string>> tied;
   // Versions of the module and its submodules, by name (`state_dict()._metadata`).
   std::vector<std::pair<std::string, int64_t>> versions;
-  // The constants of each graph, by name.
+  // Names of the constants of each graph, keyed by the name of the graph.
   std::map<std::string, std::vector<std::string>> constants;
   // Whether training graphs take a weight per example after the fields, float32 [B], and return the
   // loss of each example after the mean.
   bool by_example = false;
-  // Number of parts of the held-out loss that are not means over the examples. If there are any,
-  // the graph returns after the loss the part that is a mean, then kQuotientOutputs for each of
-  // these: its MetricSum without the name.
+  // Number of terms of the held-out loss that are not means over the examples. If there are any,
+  // the graph returns the loss, the term that is a mean, and then kQuotientOutputs values for each
+  // other term: the fields of its MetricSum except the name.
   size_t held_out_quotients = 0;
   std::vector<std::string> gradients;  // Trained tensors on which the loss depends, in order.
   std::vector<std::string> changed;    // State that a step changes, in order.

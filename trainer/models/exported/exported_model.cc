@@ -40,7 +40,7 @@ constexpr int64_t kTriedExamples = 2;
 // A loss whose gradients are already known, as an autograd node.
 class KnownGradients final : public torch::autograd::Node {
  public:
-  // Returns `loss` with a backward pass that gives `parameters` these gradients.
+  // Returns `loss` as a tensor whose backward pass gives `parameters` these gradients.
   static torch::Tensor Attach(const torch::Tensor& loss, variable_list gradients,
                               const variable_list& parameters) {
     const std::shared_ptr<KnownGradients> node(new KnownGradients(std::move(gradients)),
@@ -65,7 +65,7 @@ class KnownGradients final : public torch::autograd::Node {
   const variable_list gradients_;
 };
 
-// Returns the format of a graph's steps. That of the graph kEvaluationGraph is FP32.
+// Returns the format in which a graph computes. For kEvaluationGraph this is FP32.
 StepFormat FormatOfGraph(const std::string& graph) {
   return FormatOf(ParseEnumName<PrecisionMode>(graph).value_or(training::v1::PRECISION_MODE_FP32));
 }
@@ -180,7 +180,7 @@ void ExportedModel::To(torch::Device device) {
   if (absl::Status status = UseGraphs(ForCuda); !status.ok()) {
     throw std::invalid_argument(std::string(status.message()));
   }
-  // In place, because they are registered by name as parameters and buffers.
+  // Move the tensors in place, because parameters, buffers and by_name_ share them.
   for (const ExportedFile::NamedTensor& entry : file_.tensors) {
     entry.tensor.set_data(entry.tensor.detach().to(device));
   }
@@ -356,7 +356,7 @@ std::unique_ptr<ModelState> ExportedModel::CopyState() const {
 NamedTensors ExportedModel::attributes() const {
   NamedTensors attributes;
   for (const auto& [name, tensor] : passing_) {
-    // A copy, because forward changes them while a checkpoint is written.
+    // Copy, because the forward pass may change attributes while a checkpoint is written.
     attributes.emplace_back(name, tensor.detach().to(at::kCPU, tensor.scalar_type(),
                                                      /*non_blocking=*/false, /*copy=*/true));
   }

@@ -64,17 +64,17 @@ class ExportedModel : public Model {
 
   // Returns the factors of the examples' losses: float32 [examples].
   torch::Tensor WeightsOf(const Batch& batch, int64_t examples) const;
-  // Has the graphs run as `rewrite` returns them.
+  // Replaces the graphs that run by the results of `rewrite`.
   absl::Status UseGraphs(const RewrittenGraphs::Rewrite& rewrite);
   // Loads the graph once. INVALID_ARGUMENT if LibTorch cannot load it.
   absl::Status Load(const std::string& graph);
   std::vector<torch::Tensor> Run(const std::string& graph, const Batch& batch,
                                  const torch::Tensor& scale);
-  // Does the same as Run, but throws LibTorch's exceptions unexplained.
+  // Same as Run, but throws LibTorch's exceptions unchanged, without Explain().
   std::vector<torch::Tensor> RunGraph(const std::string& graph, const Batch& batch,
                                       const torch::Tensor& scale);
-  // Throws an explanation of `error` in a graph for the user, with the value of the data that the
-  // graph cannot process, if there is one.
+  // Throws an exception that explains the error of a graph to the user. Names the value of the
+  // data that the graph cannot process, if there is one.
   [[noreturn]] void Explain(const std::string& graph, const Batch& batch,
                             const std::exception& error);
   // Returns the graph for the current format of the parameters and layers in `autocast`. Throws if
@@ -87,7 +87,7 @@ class ExportedModel : public Model {
   const ExportedFile file_;
   const std::string data_path_;  // For messages.
   const bool prioritized_;
-  std::optional<RewrittenGraphs> rewritten_;  // Set if the graphs run other than in the file.
+  std::optional<RewrittenGraphs> rewritten_;  // Set if UseGraphs has replaced graphs.
   std::map<std::string, std::unique_ptr<GraphRunner>> runners_;
   NamedTensors parameters_;
   NamedTensors buffers_;

@@ -21,8 +21,8 @@ namespace genesis {
 // Owner: the model. Threads: one at a time.
 class GraphRunner {
  public:
-  // Loads the graph of that name from `path`: that of `file`, or of its rewritten graphs.
-  // INVALID_ARGUMENT if LibTorch cannot load it.
+  // Loads the graph named `graph` from `path`, which is the path of `file` or of its rewritten
+  // graphs. INVALID_ARGUMENT if LibTorch cannot load it.
   static absl::StatusOr<std::unique_ptr<GraphRunner>> Load(const ExportedFile& file,
                                                            const std::string& graph,
                                                            const std::string& path);
@@ -30,8 +30,8 @@ class GraphRunner {
   GraphRunner(const GraphRunner&) = delete;
   GraphRunner& operator=(const GraphRunner&) = delete;
 
-  // Returns the outputs of the graph, writable, in memory that no input has. Throws LibTorch's
-  // exceptions, and std::invalid_argument if an output is not a tensor.
+  // Returns the outputs of the graph, which are writable and share no memory with inputs. Throws
+  // LibTorch's exceptions, and std::invalid_argument if an output is not a tensor.
   std::vector<torch::Tensor> Run(const std::vector<torch::Tensor>& inputs);
 
  private:
@@ -41,12 +41,12 @@ class GraphRunner {
   const std::unique_ptr<torch::nativert::ModelRunnerHandle> runner_;
 };
 
-// Returns the error of an operator, without the operator and its arguments, which nativert prints
-// before it.
+// Returns the message of an operator's error, without the operator and its arguments, which
+// nativert prints before the message.
 std::string GraphErrorText(const std::exception& error);
 
-// Returns the cure of an error in a graph that another torch exported, because the graph may need
-// what this LibTorch lacks. Empty if this torch exported it.
+// Returns the cure for errors of graphs that another version of torch exported, because they may
+// need features that this LibTorch lacks. Empty if the versions are the same.
 std::string CureOfAnotherTorch(const ExportedFile& file);
 
 }  // namespace genesis

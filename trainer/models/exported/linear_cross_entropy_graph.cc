@@ -62,7 +62,7 @@ class Nodes {
     return {};
   }
 
-  // Returns the name of a tensor that is an argument; "" if it is none.
+  // Returns the name of an argument that is a tensor; "" if it is not a tensor.
   std::string Tensor(size_t node, const std::string& name) const {
     const Json argument = Argument(node, name);
     if (!argument.contains("as_tensor")) return "";
@@ -114,7 +114,7 @@ class Nodes {
     return sizes;
   }
 
-  // Returns whether the node only gives its tensor another shape, or another type.
+  // Returns whether the node changes only the shape or the type of its tensor.
   bool IsReshapeOrCast(std::optional<size_t> node) const {
     if (Is(node, "_to_copy.default")) return Argument(*node, "memory_format").is_null();
     return Is(node, "reshape.default") || Is(node, "view.default") ||
@@ -134,7 +134,7 @@ struct Layer {
   size_t loss = 0;      // nll_loss_forward.
   size_t backward = 0;  // nll_loss_backward; 0 without gradients.
   std::string input_gradient, weight_gradient, bias_gradient;
-  std::set<size_t> replaced;  // All nodes that go, these included.
+  std::set<size_t> replaced;  // All nodes to remove, including the above.
 };
 
 // Finds the layers of a graph.
@@ -163,7 +163,7 @@ class Finder {
     return sizes.size() == 2 && sizes[1] == classes;
   }
 
-  // Goes from the softmax back to the product.
+  // Finds the product from which the softmax gets the logits. Returns false if there is none.
   bool FindProduct(size_t softmax, Layer& layer) const {
     std::string value = nodes_.Tensor(softmax, "self");
     const std::vector<int64_t> sizes = nodes_.Sizes(value);
@@ -185,7 +185,7 @@ class Finder {
       value = nodes_.Tensor(user, "self");
       node = nodes_.Producer(value);
     }
-    // The logits are of one type, and may become float32.
+    // Accept logits of one type, or casts of such logits to float32.
     types.insert({kFloat32, nodes_.Type(value)});
     if (types.size() > 2 || (types.size() == 2 && nodes_.Type(value) == kFloat32)) return false;
     if (!node || !IsLogits(value, sizes[1])) return false;
@@ -356,7 +356,7 @@ void Replace(Json& graph, const Nodes& nodes, const Layer& layer,
 }
 
 // Autograd begins with ones_like(loss * scale), which would make the gradient of the loss depend on
-// the loss. Takes the ones of another number: the scale, the first input of a graph.
+// the loss. Replaces its argument by another float32 scalar: the scale, the graph's first input.
 void StartFromScale(Json& graph) {
   const Json& values = graph.at("tensor_values");
   const auto is_number = [&](const std::string& name) {
@@ -373,7 +373,7 @@ void StartFromScale(Json& graph) {
   }
 }
 
-// Returns the results of the nodes nll_loss_forward.
+// Returns the names of the first results of all nll_loss_forward nodes.
 std::vector<std::string> Losses(const Json& graph) {
   std::vector<std::string> losses;
   const Nodes nodes(graph);
@@ -404,7 +404,7 @@ std::optional<std::string> WithLinearCrossEntropy(const std::string& text) {
     if (!replaced) return std::nullopt;
     return file.dump();
   } catch (const std::exception&) {
-    // LibTorch names the fault of a graph that was changed after genesis.export wrote it.
+    // The graph was changed after genesis.export wrote it. LibTorch reports the error later.
     return std::nullopt;
   }
 }

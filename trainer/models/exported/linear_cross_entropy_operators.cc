@@ -42,9 +42,9 @@ struct Call {
   int64_t ignore_index;
 };
 
-// Returns the loss of all tokens, and the divisor of their mean.
+// Returns the reduced loss of the tokens, and the divisor of their mean.
 std::tuple<Tensor, Tensor> Reduced(const Call& call, const Tensor& losses, const Tensor& total) {
-  // As nll_loss_forward.
+  // nll_loss_forward returns a zero here, too.
   if (call.reduction == at::Reduction::None) return {losses, at::zeros({}, losses.options())};
   if (call.reduction == at::Reduction::Sum) return {losses.sum(), total};
   return {losses.sum() / total, total};
@@ -61,7 +61,7 @@ std::tuple<Tensor, Tensor> Forward(const Call& call) {
 
 using Results = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 
-// Computes what the graph did.
+// Computes loss and gradients with the operators of the original graph.
 Results BackwardByTorch(const Call& call, const Tensor& grad_output) {
   const Tensor probabilities = at::log_softmax(call.Logits().to(at::kFloat), 1);
   const auto [loss, total] = at::nll_loss_forward(probabilities, call.target, call.class_weight,

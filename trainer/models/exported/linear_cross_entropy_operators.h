@@ -13,8 +13,8 @@ namespace genesis {
 // `Tensor grad_output` follows, the gradient of the loss, and the results of the gradients of input
 // [N, D], weight [V, D] and, if `has_bias`, bias [1, V], of the types of the arguments.
 //
-// Batches that do not suit TokenLossesAndGradients get the bits of the operators that torch traces.
-// Threads: any.
+// For batches that do not suit TokenLossesAndGradients, results are bitwise those of the operators
+// that torch traces. Threads: any.
 std::string LinearCrossEntropyOperator(bool differentiates, bool has_bias);
 
 }  // namespace genesis

@@ -18,10 +18,10 @@
 
 namespace genesis {
 
-// The graph of predictions of an exported file, with weights of its own: first those of the file,
-// in FP32 on the CPU.
+// The prediction graph of an exported file, with its weights in FP32 on the CPU: initially the
+// weights of the file.
 //
-// Owner: the process that answers. Threads: one.
+// Owner: the process that computes predictions. Threads: one.
 class PredictionGraph {
  public:
   // FAILED_PRECONDITION if the file has no such graph; otherwise as ExportedFile::Open.
@@ -36,11 +36,11 @@ class PredictionGraph {
   const std::vector<Field>& inputs() const { return inputs_; }
   // The names of the outputs, in the order of the graph.
   const std::vector<std::string>& outputs() const { return file_.prediction_outputs; }
-  // The only batch size that it takes; nullopt for any.
+  // The only batch size that the graph accepts; nullopt if it accepts any.
   std::optional<int64_t> batch_size() const { return file_.batch_size; }
 
-  // Returns the outputs in their order, tensors [N, ...], for a tensor [N, ...] on the CPU for each
-  // of inputs(), with its type; N is at least 1, or the only batch size of the file.
+  // Returns the outputs, tensors [N, ...], in the order of outputs(). Takes a tensor [N, ...] on a
+  // CPU for each of inputs(), with its type; N is at least 1, or the only batch size of the file.
   // INVALID_ARGUMENT names an input that is missing, unknown or of another shape or type, or has
   // torch's error for values that the module cannot process. RESOURCE_EXHAUSTED without memory.
   absl::StatusOr<NamedTensors> Run(const std::map<std::string, torch::Tensor>& inputs);

@@ -18,7 +18,7 @@
 namespace genesis {
 namespace {
 
-// Folder of weights and manifest.
+// Folder of the weights and the manifest, which the copy leaves out.
 constexpr char kExtra[] = "module/extra/";
 constexpr char kGraphs[] = "module/models/";
 
@@ -90,7 +90,7 @@ RewrittenGraphs::~RewrittenGraphs() {
 std::string RewrittenGraphs::path() const { return absl::StrCat("/proc/self/fd/", handle_); }
 
 std::string ForCuda(const std::string& graph) {
-  // Quoted JSON strings are whole values.
+  // Replace quoted strings, because these are whole JSON values and not parts of names.
   std::vector<std::pair<std::string, std::string>> replacements = {{"\"cpu\"", "\"cuda\""}};
   for (const auto& [operation, substitute] : OperatorsForCuda()) {
     replacements.emplace_back(absl::StrCat("\"", operation, "\""),

@@ -17,10 +17,10 @@ namespace genesis {
 // be read, RESOURCE_EXHAUSTED without memory.
 class RewrittenGraphs {
  public:
-  // Returns another graph for the JSON of one; nullopt if it stays as it is.
+  // Returns the JSON that replaces the JSON of a graph; nullopt to keep the graph unchanged.
   using Rewrite = std::function<std::optional<std::string>(const std::string&)>;
 
-  // Returns nullopt if every graph stays as it is.
+  // Applies `rewrite` to all graphs. Returns nullopt if none of them changes.
   static absl::StatusOr<std::optional<RewrittenGraphs>> Make(const ExportedFile& file,
                                                              const Rewrite& rewrite);
   ~RewrittenGraphs();
@@ -37,8 +37,8 @@ class RewrittenGraphs {
   int handle_;
 };
 
-// Returns a graph that torch traced on the CPU for a CUDA device: with "cuda" for each device, and
-// OperatorsForCuda for the operators that CUDA lacks. A worker sees only the job's device.
+// Returns a graph that torch traced on the CPU, converted for CUDA: every device becomes "cuda",
+// and OperatorsForCuda replace operators that CUDA lacks. A worker sees only the job's device.
 std::string ForCuda(const std::string& graph);
 
 }  // namespace genesis
