@@ -318,19 +318,23 @@ TEST_F(MetricReportsTest, AStepToWhichTheJobWentBackForgetsLaterReports) {
 
 TEST_F(MetricReportsTest, EachCheckpointIsLeasedToOneCallerUntilItHasAValue) {
   RunFollower();
-  const auto lease = [this] {
+  bool expires = false;
+  const auto lease = [this, &expires] {
     const auto found = manager_->evaluations().Lease(Get("job"), absl::Seconds(60));
     EXPECT_EQ(found->metric(), "return");
-    EXPECT_EQ(found->has_checkpoint(), found->has_expire_time());
+    expires = found->has_expire_time();
     return found->checkpoint().step();
   };
   EXPECT_EQ(lease(), 0) << "there is no checkpoint";
+  EXPECT_FALSE(expires);
   for (const int64_t step : {10, 20, 30}) WriteCheckpoint(step);
   ASSERT_TRUE(Send(20, {{"return", 1}}).ok());
   ASSERT_TRUE(Send(10, {{"wins", 1}}).ok());
   EXPECT_EQ(lease(), 30) << "the newest first";
   EXPECT_EQ(lease(), 10);
+  EXPECT_TRUE(expires);
   EXPECT_EQ(lease(), 0);
+  EXPECT_TRUE(expires) << "the others may have to be evaluated again";
   clock_.Advance(59);
   EXPECT_EQ(lease(), 0);
   ASSERT_TRUE(Send(30, {{"return", 2}}).ok());
@@ -341,6 +345,10 @@ TEST_F(MetricReportsTest, EachCheckpointIsLeasedToOneCallerUntilItHasAValue) {
   Finish("job", Finished::OUTCOME_COMPLETED);
   clock_.Advance(60);
   EXPECT_EQ(lease(), 40) << "checkpoints of ended jobs are evaluated too";
+  ASSERT_TRUE(Send(10, {{"return", 3}}).ok());
+  ASSERT_TRUE(Send(40, {{"return", 4}}).ok());
+  EXPECT_EQ(lease(), 0);
+  EXPECT_FALSE(expires);
 }
 
 TEST_F(MetricReportsTest, OnlyAJobThatFollowsAMetricHasLeases) {
