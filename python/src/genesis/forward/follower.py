@@ -140,7 +140,7 @@ class Follower(threading.Thread):
             try:
                 run = self._runs[job.id] = self._run(self._target, job, position.step)
                 if run.step != position.step:
-                    self._progress.jobs[job.id] = self._position_after(job.id, run.step)
+                    self._progress.jobs[job.id] = self._position_after(job.id, run.step, position)
             except Refused as error:
                 self._runs[job.id] = None
                 self._drop(f"job {job.id}: {error}")
@@ -204,9 +204,13 @@ class Follower(threading.Thread):
         lines = self._stories[job_id] = [*self._stories[job_id], _line(event)][-_STORY_LINES:]
         return "\n".join(lines)
 
-    def _position_after(self, job_id: str, step: int) -> Position:
-        """Returns the position of a tool that has all steps up to ``step``, with the evaluations that it may lack."""
-        times = self._curves(job_id, step, step, "loss").times if step else ()
+    def _position_after(self, job_id: str, step: int, saved: Position) -> Position:
+        """Returns the position of a tool that has all steps up to ``step``, with the evaluations that it may lack.
+
+        A step before the saved one was sent before its time. If the job has trained it again since, the tool may lack steps before it."""
+        times = list(self._curves(job_id, step, step, "loss").times) if step else []
+        if times and step < saved.step:
+            times = [min(times[-1], saved.time)]
         sent = step if self._run.replaces else step - 1  # A batch often ends before an evaluation.
         rows = [row for row in self._evaluations(job_id) if row.step > sent]
         return Position(step, times[-1] if times else 0.0, max(sent, 0), rows)
