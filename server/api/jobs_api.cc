@@ -159,8 +159,7 @@ void TrainingApi::LeaseEvaluation(const Caller& caller,
   EvaluationLeases& leases = parts_.jobs->evaluations();
   if (*wait == absl::ZeroDuration()) return callback(leases.Lease(*job, *length));
   const absl::Status waiting =
-      parts_.watches->Wait(caller, std::min(*wait, leases.UntilExpiry(job->id())),
-                           {leases.WaitFor(job->id(), *length, callback), callback});
+      parts_.watches->Wait(caller, *wait, {leases.WaitFor(job->id(), *length, callback), callback});
   if (!waiting.ok()) callback(waiting);
 }
 

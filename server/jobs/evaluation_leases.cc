@@ -60,20 +60,11 @@ absl::StatusOr<LeaseEvaluationResponse> EvaluationLeases::Lease(const training::
   return response;
 }
 
-absl::Duration EvaluationLeases::UntilExpiry(const std::string& job_id) {
-  const absl::MutexLock lock(&mutex_);
-  absl::Time first_end = absl::InfiniteFuture();
-  for (auto lease = leases_.lower_bound({job_id, 0});
-       lease != leases_.end() && lease->first.first == job_id; ++lease) {
-    first_end = std::min(first_end, lease->second.end);
-  }
-  return std::max(absl::ZeroDuration(), first_end - clock_.Now());
-}
-
 std::function<bool(bool last)> EvaluationLeases::WaitFor(
     const std::string& job_id, absl::Duration length,
     const Callback<LeaseEvaluationResponse>& callback) {
-  return [this, job_id, length, callback, seen = std::optional<std::string>()](bool last) mutable {
+  return [this, job_id, length, callback, seen = std::optional<std::string>(),
+          expiry = absl::InfiniteFuture()](bool last) mutable {
     const auto now = view_.Snapshot(job_id);
     if (!now.ok() || *now == nullptr) {
       callback(now.ok() ? NoSuchJob(job_id) : now.status());
@@ -81,11 +72,14 @@ std::function<bool(bool last)> EvaluationLeases::WaitFor(
     }
     const training::v1::Job& job = (*now)->job;
     const bool ended = IsFinal(job.state());
-    // Reads the checkpoints only if there is a new one.
-    if (!last && !ended && seen == job.latest_checkpoint().id()) return false;
+    // Reads the checkpoints only if there is a new one, or a lease has expired.
+    const bool may_differ = seen != job.latest_checkpoint().id() || clock_.Now() >= expiry;
+    if (!last && !ended && !may_differ) return false;
     seen = job.latest_checkpoint().id();
     const absl::StatusOr<LeaseEvaluationResponse> lease = Lease(job, length);
-    const bool may_come = lease.ok() && (!ended || lease->has_expire_time());
+    const bool has_expiry = lease.ok() && lease->has_expire_time();
+    expiry = has_expiry ? FromTimestamp(lease->expire_time()) : absl::InfiniteFuture();
+    const bool may_come = lease.ok() && (!ended || has_expiry);
     if (may_come && !lease->has_checkpoint() && !last) return false;
     callback(lease);
     return true;

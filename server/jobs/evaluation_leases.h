@@ -31,12 +31,11 @@ class EvaluationLeases {
   // metric; the store's status.
   absl::StatusOr<training::v1::LeaseEvaluationResponse> Lease(const training::v1::Job& job,
                                                               absl::Duration length);
-  // Returns the time until the first lease of the job expires, because no event reports that.
-  absl::Duration UntilExpiry(const std::string& job_id);
   // Returns a function that leases a checkpoint as soon as there is one, passes the lease to
-  // `callback`, and returns true. Call it after events, until it has returned true. It passes a
-  // response without a checkpoint on if the job has ended and no checkpoint is leased, or if `last`
-  // is true. NOT_FOUND if the job is gone.
+  // `callback`, and returns true. Call it until it has returned true: after events, and once a
+  // second, because no event reports that a lease has expired. It passes a response without a
+  // checkpoint on if the job has ended and no checkpoint is leased, or if `last` is true. NOT_FOUND
+  // if the job is gone.
   std::function<bool(bool last)> WaitFor(
       const std::string& job_id, absl::Duration length,
       const Callback<training::v1::LeaseEvaluationResponse>& callback);

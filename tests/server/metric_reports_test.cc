@@ -351,6 +351,21 @@ TEST_F(MetricReportsTest, EachCheckpointIsLeasedToOneCallerUntilItHasAValue) {
   EXPECT_FALSE(expires);
 }
 
+TEST_F(MetricReportsTest, ACallThatWaitsGetsACheckpointWhoseLeaseExpires) {
+  RunFollower();
+  WriteCheckpoint(10);
+  ASSERT_EQ(manager_->evaluations().Lease(Get("job"), absl::Seconds(60))->checkpoint().step(), 10);
+  int64_t step = 0;
+  const auto attempt = manager_->evaluations().WaitFor(
+      "job", absl::Seconds(60), [&step](const auto& found) { step = found->checkpoint().step(); });
+  EXPECT_FALSE(attempt(false));
+  clock_.Advance(59);
+  EXPECT_FALSE(attempt(false));
+  clock_.Advance(1);
+  EXPECT_TRUE(attempt(false));
+  EXPECT_EQ(step, 10);
+}
+
 TEST_F(MetricReportsTest, OnlyAJobThatFollowsAMetricHasLeases) {
   Run("job");
   EXPECT_EQ(manager_->evaluations().Lease(Get("job"), absl::Seconds(60)).status().message(),
