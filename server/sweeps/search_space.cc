@@ -222,11 +222,17 @@ std::string DescribeTrial(int number, const std::map<std::string, std::string>& 
                       OneLine(absl::StrJoin(values, ", ", absl::PairFormatter("=")), 200), ")");
 }
 
-// Changes `job` from the job of the sweep to the job of a trial with these values.
+// Returns the job of the sweep without the defaults that a trial's values may change.
+JobSpec BaseJob(const SweepSpec& spec) {
+  JobSpec job = spec.job();
+  for (const SweepParameter& each : spec.parameters()) ClearDefaultsBeside(each.field(), job);
+  return job;
+}
+
+// Changes `job`, the BaseJob of the sweep, to the job of a trial with these values.
 std::vector<FieldError> SetTrial(const std::string& sweep_id,
                                  const std::map<std::string, std::string>& values, JobSpec& job) {
   std::vector<FieldError> errors;
-  for (const auto& [field, value] : values) ClearDefaultsBeside(field, job);
   for (const auto& [field, value] : values) {
     for (FieldError& each : SetField(field, value, job)) errors.push_back(std::move(each));
   }
@@ -236,8 +242,7 @@ std::vector<FieldError> SetTrial(const std::string& sweep_id,
   return errors;
 }
 
-std::vector<FieldError> CheckTrial(const SweepSpec& spec, int number) {
-  JobSpec job = spec.job();
+std::vector<FieldError> CheckTrial(const SweepSpec& spec, int number, JobSpec job) {
   const std::map<std::string, std::string> values = TrialParameters(spec, number);
   std::vector<FieldError> errors = SetTrial("", values, job);
   if (errors.empty()) errors = ValidateJobSpec(job);
@@ -284,7 +289,8 @@ std::vector<FieldError> ValidateSweep(const SweepSpec& spec) {
   }
   std::vector<FieldError> errors = faults.Take();
   if (!errors.empty()) return errors;
-  for (int i = 0; i < CountTrials(spec) && errors.empty(); ++i) errors = CheckTrial(spec, i);
+  const JobSpec job = BaseJob(spec);
+  for (int i = 0; i < CountTrials(spec) && errors.empty(); ++i) errors = CheckTrial(spec, i, job);
   return errors;
 }
 
@@ -316,7 +322,7 @@ std::string TrialJobId(const std::string& sweep_id, int number) {
 }
 
 JobSpec TrialJob(const training::v1::Sweep& sweep, int number) {
-  JobSpec job = sweep.spec().job();
+  JobSpec job = BaseJob(sweep.spec());
   // The sweep was accepted without errors.
   SetTrial(sweep.id(), TrialParameters(sweep.spec(), number), job);
   return job;
