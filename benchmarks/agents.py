@@ -48,15 +48,15 @@ class Tensors:
     """A replay buffer of tensors, which draws windows of consecutive transitions of an episode."""
 
     def __init__(self, window):
-        self.window, self.columns, self.starts = window, {}, []
+        self.window, self.columns, self.starts = window, {}, torch.empty(0, dtype=torch.int64)
 
     def add(self, episode):
         first = len(self.columns["done"]) if self.columns else 0
-        self.starts += range(first, first + len(episode["done"]) - self.window + 1)
+        self.starts = torch.cat([self.starts, torch.arange(first, first + len(episode["done"]) - self.window + 1)])
         self.columns = {name: torch.cat([self.columns[name], values]) if first else values for name, values in episode.items()}
 
     def sample(self):
-        rows = torch.tensor(self.starts)[torch.randint(0, len(self.starts), (BATCH,))].unsqueeze(1) + torch.arange(self.window)
+        rows = self.starts[torch.randint(0, len(self.starts), (BATCH,))].unsqueeze(1) + torch.arange(self.window)
         return {name: column[rows] for name, column in self.columns.items()}
 
 
@@ -79,6 +79,11 @@ class TorchRl:
 
     def sample(self):
         return {name: values.view(BATCH, self.window, -1) for name, values in self.buffer.sample().items() if name in FIELDS}
+
+
+def is_solved(returns, solved):
+    """Returns whether the mean of the newest episodes is high enough."""
+    return len(returns) >= IN_A_ROW and statistics.mean(returns[-IN_A_ROW:]) >= solved
 
 
 def in_one_process(side, name, seed):
@@ -133,7 +138,7 @@ def in_one_process(side, name, seed):
         deviation = values.std(0)
         getattr(model, f"{column}_std").copy_(torch.where(deviation > 1e-6, deviation, 1))  # As the daemon normalises constants.
     trained, returns = sum(len(episode["done"]) for episode in recorded), []
-    while len(returns) < ENVIRONMENTS[name].episodes and not (len(returns) >= IN_A_ROW and statistics.mean(returns[-IN_A_ROW:]) >= ENVIRONMENTS[name].solved):
+    while len(returns) < ENVIRONMENTS[name].episodes and not is_solved(returns, ENVIRONMENTS[name].solved):
         for _ in range(trained * ENVIRONMENTS[name].steps_of_a_transition):
             found = model.loss(buffer.sample(), contextlib.nullcontext())
             optimizer.zero_grad()
@@ -160,10 +165,8 @@ def returns_of(command, environment):
 
 def seconds_to_solve(found, solved):
     """Returns the seconds until the environment is solved; None if it is never solved."""
-    for end in range(IN_A_ROW, len(found) + 1):
-        if statistics.mean(value for _, value in found[end - IN_A_ROW:end]) >= solved:
-            return found[end - 1][0]
-    return None
+    returns = [value for _, value in found]
+    return next((seconds for end, (seconds, _) in enumerate(found, 1) if is_solved(returns[:end], solved)), None)
 
 
 def run_side(side, name, seed, daemon, package):
