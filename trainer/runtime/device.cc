@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "config/precision/precision.h"
+#include "trainer/kernels/math_functions.h"
 #include "trainer/kernels/matrix_products.h"
 #include "trainer/precision/autocast_guard.h"
 
@@ -134,6 +135,7 @@ void SetTf32(bool on) {
 
 void WarmUp(const DeviceInfo& device, int threads) {
   torch::set_num_threads(threads);
+  ChooseMathFunctions();
   const torch::Device where(device.name());
   // A miniature step: it starts the threads of autograd, the matrix library, and on a GPU the
   // context, in the formats that a job may use. Its products are the three of an inner layer, and
