@@ -15,18 +15,27 @@ void HttpLoop::Close() {
   io_ = nullptr;
 }
 
-bool HttpContext::MakeRoom() {
-  if (sessions_.size() < static_cast<size_t>(limits.max_connections)) return true;
-  if (idle_.empty()) return false;
-  HttpSessionBase* const oldest = idle_.begin()->second;
-  Remove(oldest);  // Destroyed when its pending operation ends.
-  oldest->Close();
-  return true;
+void HttpContext::Add(HttpSessionBase* session) {
+  if (sessions_.size() >= static_cast<size_t>(limits.max_connections)) {
+    if (idle_.empty()) return Dismiss(session);
+    HttpSessionBase* const oldest = idle_.begin()->second;
+    Remove(oldest);
+    Dismiss(oldest);
+  }
+  sessions_.insert(session);
+}
+
+// The session is destroyed when its pending operation ends.
+void HttpContext::Dismiss(HttpSessionBase* session) {
+  if (leaving_.size() >= static_cast<size_t>(limits.leaving_connections())) return session->Close();
+  leaving_.insert(session);
+  session->Leave();
 }
 
 void HttpContext::Remove(HttpSessionBase* session) {
   SetBusy(session);
   sessions_.erase(session);
+  leaving_.erase(session);
 }
 
 void HttpContext::SetIdle(HttpSessionBase* session) {
@@ -65,7 +74,9 @@ void HttpContext::CheckClients() {
 
 void HttpContext::CloseAll() {
   closed_ = true;
-  for (HttpSessionBase* session : sessions_) session->Close();
+  for (const auto* sessions : {&sessions_, &leaving_}) {
+    for (HttpSessionBase* session : *sessions) session->Close();
+  }
   // A session is destroyed when its last owner releases it, and its destructor changes sessions_.
   std::exchange(waiting_, {}).clear();
 }

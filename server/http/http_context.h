@@ -31,6 +31,9 @@ class HttpSessionBase {
   virtual ~HttpSessionBase() = default;
   // Cancels the session's pending operations on its socket.
   virtual void Close() = 0;
+  // Ends the session after the response that is under way. If no request was read yet, the response
+  // is 503.
+  virtual void Leave() = 0;
   // Sets HttpRequest::client_gone if the client has closed the connection.
   virtual void CheckClient() = 0;
 };
@@ -44,10 +47,9 @@ class HttpContext {
               std::shared_ptr<HttpLoop> http_loop)
       : handlers(std::move(http_handlers)), limits(http_limits), loop(std::move(http_loop)) {}
 
-  // Makes room for another connection, by closing the session that has been idle longest if
-  // necessary. Returns false if all are busy.
-  bool MakeRoom();
-  void Add(HttpSessionBase* session) { sessions_.insert(session); }
+  // Adds a session. At max_connections, the one that has been idle longest leaves, or this one if
+  // all are busy.
+  void Add(HttpSessionBase* session);
   void Remove(HttpSessionBase* session);
   // Marks a session that can be closed without loss: it serves no request or only a probe.
   void SetIdle(HttpSessionBase* session);
@@ -75,7 +77,10 @@ class HttpContext {
   const std::shared_ptr<HttpLoop> loop;
 
  private:
+  void Dismiss(HttpSessionBase* session);
+
   std::set<HttpSessionBase*> sessions_;
+  std::set<HttpSessionBase*> leaving_;  // Beyond max_connections.
   // Keyed by the turn in which the session became idle.
   std::map<uint64_t, HttpSessionBase*> idle_;
   std::map<HttpSessionBase*, uint64_t> idle_since_;  // Inverse of `idle_`.

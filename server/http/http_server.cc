@@ -141,8 +141,7 @@ class BeastHttpServer : public HttpServer {
     acceptor_.async_accept([this](error_code error, tcp::socket socket) {
       if (!acceptor_.is_open()) return;
       if (!error) {
-        // If there is no room, the socket is closed at the end of its scope.
-        if (context_->MakeRoom()) Start(std::move(socket));
+        Start(std::move(socket));
         Accept();
         return;
       }

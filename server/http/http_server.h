@@ -18,7 +18,7 @@ using HttpTlsSource = std::function<std::shared_ptr<boost::asio::ssl::context>()
 
 struct HttpLimits {
   // At the limit, a new connection replaces the one that has been idle longest. If none is idle,
-  // the new one is closed.
+  // the new one is refused.
   int max_connections = 256;
   int read_timeout_s = 10;   // For the head of a request, and for idle keep-alive.
   int body_timeout_s = 60;   // For a body read whole, and for each piece of an upload.
@@ -30,6 +30,8 @@ struct HttpLimits {
 
   // Returns the number of connections reserved for probes. Other requests use the rest.
   int reserved_connections() const { return max_connections / 8; }
+  // Returns how many connections may, above max_connections, be sent a 503. Others are closed.
+  int leaving_connections() const { return 4 * max_connections; }
 };
 
 // An HTTP/1.1 server over Boost.Beast on one thread. Handlers do not block, so a slow client costs

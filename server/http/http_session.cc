@@ -123,6 +123,7 @@ class HttpSession final : public HttpSessionBase,
 
   void ReadHead() {
     EndRequest();
+    if (leaving_) return RefuseConnection();
     head_parser_.emplace();
     head_parser_->header_limit(static_cast<std::uint32_t>(context_->limits.max_header_bytes));
     head_parser_->body_limit(kNoLimit);
@@ -134,6 +135,13 @@ class HttpSession final : public HttpSessionBase,
   }
 
   void Close() override { beast::get_lowest_layer(stream_).close(); }
+
+  void Leave() override {
+    leaving_ = true;
+    // A client that was served expects that an idle connection may end, and tries again by itself.
+    if (reads_head_ && served_) return Close();
+    if (reads_head_) beast::get_lowest_layer(stream_).cancel();  // ReadMoreOfHead's handler goes on.
+  }
 
   // Reads nothing, because the bytes may be those of the next request.
   void CheckClient() override {
@@ -157,8 +165,11 @@ class HttpSession final : public HttpSessionBase,
     scanned_ = bytes.size();
     const size_t most = context_->limits.max_header_bytes;
     if (bytes.size() >= most) return RefuseHead(http::error::header_limit);
+    reads_head_ = true;
     stream_.async_read_some(buffer_.prepare(std::min(kReadBytes, most - bytes.size())),
                             [self = Shared()](error_code error, size_t count) {
+                              self->reads_head_ = false;
+                              if (self->leaving_) return self->RefuseConnection();
                               if (error) return self->End();
                               self->buffer_.commit(count);
                               if (!Guarded("http", [&] { self->ReadMoreOfHead(); }).ok())
@@ -183,6 +194,11 @@ class HttpSession final : public HttpSessionBase,
     const std::optional<Refusal> refusal = AnswerTo(error, context_->limits);
     if (refusal.has_value()) return RefuseHead(*refusal);
     End();
+  }
+
+  void RefuseConnection() {
+    RefuseHead({503, absl::StrCat("Too many connections are open (accepted: ",
+                                  context_->limits.max_connections, "); try again")});
   }
 
   void RefuseHead(const Refusal& refusal) {
@@ -359,7 +375,8 @@ class HttpSession final : public HttpSessionBase,
     const bool endless = callback.stream != nullptr && !callback.stream_length.has_value();
     // `this` stays valid, because the sender is a member of it.
     sender_.Send(Shared(), std::move(callback), terms_, [this, endless](bool usable) {
-      if (usable) {
+      served_ = true;
+      if (usable && !leaving_) {
         ReadHead();
       } else if (endless) {
         Close();  // Cancels the read of WatchForEnd.
@@ -439,6 +456,9 @@ class HttpSession final : public HttpSessionBase,
   bool has_place_ = false;
   uint64_t turn_ = 0;  // Identifies the request, to drop late responses.
   bool responded_ = false;
+  bool reads_head_ = false;  // A read of a head is pending.
+  bool served_ = false;      // A response was sent.
+  bool leaving_ = false;
 };
 
 }  // namespace

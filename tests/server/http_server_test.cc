@@ -23,6 +23,7 @@ namespace genesis {
 namespace {
 
 using testing::AllOf;
+using testing::Contains;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
@@ -168,6 +169,58 @@ TEST(HttpServer, OverTheCapGivesUpTheConnectionThatIsIdleLongest) {
   EXPECT_THAT(second.ReadUntil("GET /again "), StartsWith("HTTP/1.1 200 "));
 }
 
+TEST(HttpServer, OverTheCapTellsAConnectionThatHasSentNothing) {
+  const auto server = StartEcho({.max_connections = 2});
+  const HttpClient first(server->port()), second(server->port());
+  std::vector<std::unique_ptr<HttpClient>> later;
+  for (int i = 0; i < 8; ++i) {
+    later.push_back(std::make_unique<HttpClient>(server->port()));
+    later.back()->Send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
+    EXPECT_THAT(later.back()->ReadUntil("GET / "), StartsWith("HTTP/1.1 200 "));
+  }
+  for (const HttpClient* client : {&first, &second}) {
+    EXPECT_THAT(client->ReadAll(),
+                AllOf(StartsWith("HTTP/1.1 503 "), HasSubstr("Connection: close"),
+                      EndsWith("Too many connections are open (accepted: 2); try again\n")));
+  }
+}
+
+// 14 of 16 connections are not reserved for probes.
+TEST(HttpServer, AnswersEachOfManyThatConnectAtOnce) {
+  constexpr size_t kClients = 60, kServed = 14;
+  HttpHandlers handlers;
+  absl::Mutex mutex;
+  std::vector<Respond> waiting;
+  handlers.handle = [&](const HttpRequest&, const Respond& respond) {
+    const absl::MutexLock lock(&mutex);
+    waiting.push_back(respond);
+  };
+  const auto server = HttpServer::Start("127.0.0.1:0", handlers, {.max_connections = 16});
+  ASSERT_TRUE(server.ok()) << server.status();
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (size_t i = 0; i < kClients; ++i) {
+    clients.push_back(std::make_unique<HttpClient>((*server)->port()));
+    clients.back()->Send("GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+  }
+  std::vector<std::string> answers;
+  std::vector<std::thread> readers;
+  for (const auto& client : clients) {
+    readers.emplace_back([&] {
+      const std::string answer = client->ReadAll();
+      const absl::MutexLock lock(&mutex);
+      answers.push_back(answer);
+    });
+  }
+  mutex.Lock();
+  const auto refused = [&] { return answers.size() >= kClients - kServed; };
+  mutex.Await(absl::Condition(&refused));
+  for (const Respond& respond : std::exchange(waiting, {})) respond({.body = "served"});
+  mutex.Unlock();
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_THAT(answers, Contains(StartsWith("HTTP/1.1 200 ")).Times(kServed));
+  EXPECT_THAT(answers, Contains(StartsWith("HTTP/1.1 503 ")).Times(kClients - kServed));
+}
+
 // Requests without a response take all slots except those reserved for probes.
 TEST(HttpServer, AnswersProbesWhileEveryOtherPlaceIsTaken) {
   HttpHandlers handlers;
@@ -243,6 +296,7 @@ TEST(HttpServer, HoldsNoSessionThatAsksAfterTheEnd) {
   class Session : public HttpSessionBase {
    public:
     void Close() override {}
+    void Leave() override {}
     void CheckClient() override {}
   };
   HttpContext context(HttpHandlers(), HttpLimits(), nullptr);

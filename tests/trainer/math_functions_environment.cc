@@ -5,7 +5,7 @@
 namespace genesis {
 namespace {
 
-// What the worker does when it starts, for each test program of the trainer.
+// Prepares each test program of the trainer as WarmUp prepares the worker.
 class MathFunctions : public testing::Environment {
   void SetUp() override { ChooseMathFunctions(); }
 };
