@@ -140,7 +140,7 @@ class HttpSession final : public HttpSessionBase,
     leaving_ = true;
     // A client that was served expects that an idle connection may end, and tries again by itself.
     if (reads_head_ && served_) return Close();
-    if (reads_head_) beast::get_lowest_layer(stream_).cancel();  // ReadMoreOfHead's handler goes on.
+    if (reads_head_) beast::get_lowest_layer(stream_).cancel();  // ReadMoreOfHead goes on.
   }
 
   // Reads nothing, because the bytes may be those of the next request.
