@@ -1,6 +1,7 @@
 #include "base/processors.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -19,7 +20,14 @@ class ProcessorsTest : public testing::Test {
   }
   int Usable() const { return UsableProcessors(folder_.path() + "/own", folder_.path()); }
 
-  const int all_ = static_cast<int>(std::thread::hardware_concurrency());
+  static cpu_set_t Affinity() {
+    cpu_set_t allowed;
+    EXPECT_EQ(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+    return allowed;
+  }
+
+  const cpu_set_t affinity_ = Affinity();
+  const int all_ = CPU_COUNT(&affinity_);
   TempDir folder_;
 };
 
@@ -27,6 +35,20 @@ TEST_F(ProcessorsTest, AreThoseOfTheAffinityWithoutAQuota) {
   EXPECT_EQ(Usable(), all_);
   folder_.Write("system.slice/genesis.service/cpu.max", "max 100000\n");
   EXPECT_EQ(Usable(), all_);
+}
+
+// Slurm and the CPU manager of Kubernetes give a process some of the host's processors.
+TEST_F(ProcessorsTest, AreThoseThatTheProcessMayRunOn) {
+  std::thread pinned([this] {
+    cpu_set_t first;
+    CPU_ZERO(&first);
+    int processor = 0;
+    while (!CPU_ISSET(processor, &affinity_)) ++processor;
+    CPU_SET(processor, &first);
+    ASSERT_EQ(sched_setaffinity(0, sizeof(first), &first), 0);
+    EXPECT_EQ(Usable(), 1);
+  });
+  pinned.join();
 }
 
 TEST_F(ProcessorsTest, AreNoMoreThanTheQuotaRoundedUp) {
