@@ -51,7 +51,7 @@ def instance_of(series):
 
 def day_trouble(server, label, moment):
     """Returns why the 24 hours before `moment` do not count as stable; empty if they do."""
-    # A few minutes without samples may be a restart. An hour without samples counts as missing.
+    # genesis_ready is looked up once an hour. Two lookups may find no sample, as in a restart.
     hours = server.value(f"count(count_over_time(genesis_ready{label}[1d:1h]))", moment)
     samples = server.value(f"max(count_over_time(genesis_ready{label}[1d:1h]))", moment)
     if not hours or not samples or samples < 22:

@@ -10,9 +10,9 @@
 
 namespace genesis {
 
-// The metrics that callers report about jobs. The events of a job are the record of its reports;
-// the values of each step are read from them. A job shows the value of the latest step of each
-// metric, a checkpoint shows the values of its step, and a worker gets those of evaluation.metric.
+// The metrics that callers report about jobs. Each report is stored as an event of the job, from
+// which the values of each step are read. A job shows each metric's value at its latest step, a
+// checkpoint shows the values of its step, and a worker receives the values of evaluation.metric.
 //
 // Owner: JobManager. Threads: the writer's.
 class MetricReports {

@@ -14,8 +14,8 @@
 
 namespace genesis {
 
-// The events and log lines that no transaction has written yet. Events are written with the next
-// one; lines may wait for it, so that none costs an fsync of its own.
+// The events and log lines that no transaction has written yet. The next transaction writes both;
+// lines alone start one only if due() or full(), so that not every line costs an fsync.
 //
 // Owner: JobTable. Threads: the writer's. Failure: Write returns the store's status.
 class PendingEvents {

@@ -376,7 +376,7 @@ absl::Status BringUpSchema(Database& database) {
         absl::StrCat("the store has schema ", *version, ", this genesisd knows up to ",
                      kSchemaVersion, "; run the newer genesisd, or another --data-dir"));
   }
-  // Take the lock even without a migration, so that a read-only store is detected now.
+  // Take the write lock even without a migration, so that a locked store fails at startup.
   absl::Status status = database.Execute("BEGIN IMMEDIATE");
   if (!status.ok()) return status;
   for (int64_t next = *version + 1; next <= kSchemaVersion && status.ok(); ++next) {

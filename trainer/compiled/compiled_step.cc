@@ -93,7 +93,7 @@ torch::Tensor CompiledStep::Run(const Batch& batch, const torch::Tensor& scale) 
 
   std::vector<torch::Tensor> gradients(outputs.begin() + 1, outputs.end());
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    // The loss does not depend on this parameter (step.py).
+    // step.py returns an empty gradient for a parameter that the loss does not depend on.
     if (gradients[i].numel() == 0 && parameters_[i].numel() > 0) gradients[i].reset();
   }
   AddGradients(parameters_, gradients);

@@ -89,7 +89,7 @@ std::vector<std::string> FieldLines(const Dataset& dataset, const Model& model,
   return lines;
 }
 
-// Rejects job fields that change a step so that it cannot be compiled from the model alone.
+// Rejects jobs whose steps cannot be compiled or need the loss of each example.
 absl::Status CheckCompilable(const JobSpec& spec, const Model& model, const Dataset& dataset,
                              training::v1::PrecisionMode mode) {
   if (model.parameters().front().second.is_cuda()) {

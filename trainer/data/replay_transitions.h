@@ -37,7 +37,7 @@ class VectorColumns {
 
   int64_t observation_size() const { return columns_[0].elements(); }
   int64_t action_size() const { return columns_[1].elements(); }
-  // The number of float32 in a row.
+  // Returns the number of float32 values in a row.
   int64_t width() const { return 2 * observation_size() + action_size() + 2; }
   // Copies transitions [first, first + count) as rows in the format of TransitionRows.
   absl::Status Read(const ReplaySnapshot& snapshot, uint64_t first, int64_t count,

@@ -108,7 +108,7 @@ class GradientReducer {
   void CutParts();
   void MarkReady(size_t parameter);
   void Pack(size_t number);
-  // Begins complete buckets in order. Unless `all`, leaves the last one, which may hold the flags.
+  // Begins complete buckets in order; the last, which may hold flags, only if `all` or scattered_.
   void BeginReady(bool all);
   template <typename Wait>
   void NoteWait(const Wait& wait);

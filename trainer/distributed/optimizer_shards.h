@@ -14,9 +14,9 @@ namespace genesis {
 
 // The optimizer's update and state, sharded over the ranks (Rajbhandari et al., ZeRO, SC 2020,
 // stage 1). Ranks that share memory keep one copy of weights and state there. Each updates its part
-// of every parameter, and nothing is sent. Otherwise each rank has its own weights and owns whole
-// parameters, the largest first to the least loaded rank, as in
-// torch.distributed.optim.ZeroRedundancyOptimizer. It broadcasts the parameters that it updated.
+// of every parameter, and nothing is sent. Otherwise each rank has its own weights, owns whole
+// parameters, assigned largest first to the least loaded rank as in
+// torch.distributed.optim.ZeroRedundancyOptimizer, and broadcasts those that it updated.
 //
 // Owner: the training session; ranks and reducer outlive it. Threads: one. Failure: RunFailure of
 // the ranks.

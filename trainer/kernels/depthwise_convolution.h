@@ -19,7 +19,7 @@ struct ConvolutionSettings {
   int64_t groups;
 };
 
-// Whether the functions below are faster than LibTorch's. All false if the convolution is not
+// The functions below that are faster than LibTorch's for an input. None if the convolution is not
 // depthwise or the processor has no AVX2.
 struct DepthwiseGains {
   bool result = false;           // DepthwiseConvolution and DepthwiseInputGradient.

@@ -102,7 +102,7 @@ bool Suits(const at::Tensor& input, const std::optional<at::Tensor>& weight, int
          input.numel() > 0;
 }
 
-// Returns the results of Sum() per map and channel, [N, C], added over the parts in order.
+// Calls Sum() for all parts in threads, and adds the results over the parts of each map: [N, C].
 template <typename T>
 std::pair<at::Tensor, at::Tensor> ChannelSums(const at::Tensor& gradient, const at::Tensor& input,
                                               int64_t count, const Parts& parts) {

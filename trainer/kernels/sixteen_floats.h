@@ -124,7 +124,7 @@ GENESIS_INLINE Floats Larger(Floats left, Floats right) { return left > right ? 
 // dependency chains.
 GENESIS_INLINE Floats Exp(Floats x) {
   x = Clamped(x, -87.3f, 88.3f);
-  // Adding kRound rounds to an integer, in the lowest bits of the sum.
+  // Adding kRound rounds to an integer, which the low bits of the sum's mantissa then hold.
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23
   const Floats rounded = x * 1.44269504088896341f + kRound;
   const Floats n = rounded - kRound;

@@ -25,7 +25,7 @@ class MasterWeights {
   // Adds the gradients of a backward pass. Call after each pass.
   void Accumulate();
   // Replaces Accumulate for the last micro-batch: call for each parameter once its gradient is
-  // complete. Moves out the sum over the micro-batches, in any format; undefined if none arrived.
+  // complete. Moves out the sum over the micro-batches; zeros or undefined if none arrived.
   at::Tensor Release(size_t parameter);
   // Sets the reduced gradients, float32. Call after all parameters were released.
   void TakeGradients(const std::vector<at::Tensor>& gradients) { gradients_ = gradients; }

@@ -30,7 +30,7 @@ constexpr int64_t kMaxWindows = 20'000;
 constexpr int64_t kSamples = 64;
 // Number of baseline windows on either side of a step that determine its noise.
 constexpr int64_t kAround = 8;
-// Degrees of freedom of the baseline's noise, which is used along with the run's own.
+// Degrees of freedom of the baseline's noise, to which those of the run's own noise are added.
 constexpr double kBaselineFreedom = 20;
 
 // Returns the deviation estimated from differences of neighbours; 0 if there are too few.

@@ -160,7 +160,7 @@ std::string Watchdog::Figures() const {
 }
 
 double Watchdog::Difference(const Step& step) const {
-  // The loss due to rounding counts as FP32's.
+  // Count the harmless loss that rounding adds as part of the FP32 loss, not of the excess.
   return LogLoss(step.loss) - LogLoss(std::exp(baseline_.LogAt(step.step)) + pairs_.rounding());
 }
 

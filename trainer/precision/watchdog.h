@@ -72,7 +72,7 @@ class Watchdog {
   void SetCalibration(const training::v1::LossCurve& fp32);
 
   // Returns whether the loss is more than half way to the threshold of the divergence rule, or
-  // pairs are being checked.
+  // paired losses show an excess that is being checked or has not been refuted.
   bool suspicious() const { return elevated() || pairs_.suspicious(); }
   // Mean of the baseline over the window that ended at the newest step; 0 if the baseline has no
   // such step.

@@ -56,7 +56,7 @@ class DiffusionModule : public nn::Module {
     norm_ = register_module("norm", Norm(channels[0]));
     output_ = register_module("output", Convolution(channels[0], shape.channels));
     {
-      // The first prediction is zero, so training starts from unit loss.
+      // Zero the output layer, so that training starts at a loss of 1, the variance of the noise.
       const torch::NoGradGuard no_grad;
       output_->weight.zero_();
       output_->bias.zero_();

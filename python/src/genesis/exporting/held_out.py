@@ -75,7 +75,7 @@ class Quotient(NamedTuple):
     added_once: Constant
     least: Constant
     least_once: Constant
-    # Node of the graph that yields the divisor: a sum, a mean, or the total weight of an NLL loss.
+    # Node from which `divisor` is computed: a sum, a mean, or the total weight of an NLL loss.
     reduction: Node
 
 
