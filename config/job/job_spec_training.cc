@@ -152,6 +152,34 @@ void CheckSchedulePoints(const training::v1::ScheduleSpec& schedule, Faults& fau
   }
 }
 
+void CheckPlateau(const JobSpec& spec, Faults& faults) {
+  const training::v1::ScheduleSpec& schedule = spec.optimizer().schedule();
+  const bool plateau = schedule.kind() == training::v1::SCHEDULE_KIND_PLATEAU;
+  const auto conflict = [&](const char* name, const std::string& value) {
+    faults.Add(absl::StrCat("optimizer.schedule.", name), "",
+               absl::StrCat(value,
+                            " conflicts with an optimizer.schedule.kind other than PLATEAU; "
+                            "remove it, or give PLATEAU"));
+  };
+  if (!plateau && schedule.plateau_factor() != 0) {
+    conflict("plateau_factor", FormatNumber(schedule.plateau_factor()));
+  }
+  if (!plateau && schedule.plateau_patience() != 0) {
+    conflict("plateau_patience", absl::StrCat(schedule.plateau_patience()));
+  }
+  if (!plateau) return;
+  if (spec.evaluation().every_steps() <= 0 && spec.evaluation().metric().empty()) {
+    faults.Add("optimizer.schedule.kind", "PLATEAU",
+               "PLATEAU with evaluation.every_steps, or with an evaluation.metric that callers "
+               "report; give one, or another kind");
+  }
+  if (schedule.goes_on()) {
+    faults.Add("optimizer.schedule.goes_on", "true",
+               "false with optimizer.schedule.kind PLATEAU; give optimizer.learning_rate the rate "
+               "to begin with");
+  }
+}
+
 void CheckParameterGroups(const OptimizerSpec& optimizer, Faults& faults) {
   for (int i = 0; i < optimizer.parameter_groups_size(); ++i) {
     const training::v1::ParameterGroupSpec& group = optimizer.parameter_groups(i);
@@ -170,6 +198,7 @@ void CheckSchedule(const JobSpec& spec, Faults& faults) {
   const training::v1::ScheduleSpec& schedule = spec.optimizer().schedule();
   CheckRanges("optimizer.schedule", schedule, faults);
   CheckSchedulePoints(schedule, faults);
+  CheckPlateau(spec, faults);
   const int64_t steps = spec.training().max_steps();
   if (steps > 0 && !schedule.goes_on() && schedule.warmup_steps() > steps) {
     faults.Add("optimizer.schedule.warmup_steps", "",
@@ -188,7 +217,12 @@ void FillOptimizer(OptimizerSpec& optimizer) {
   if (optimizer.weight_decay() == 0) {
     optimizer.set_weight_decay(optimizer.kind() == training::v1::OPTIMIZER_KIND_ADAMW ? 0.01 : -1);
   }
-  FillDefaults(*optimizer.mutable_schedule());
+  training::v1::ScheduleSpec& schedule = *optimizer.mutable_schedule();
+  FillDefaults(schedule);
+  if (schedule.kind() == training::v1::SCHEDULE_KIND_PLATEAU) {
+    if (schedule.plateau_factor() == 0) schedule.set_plateau_factor(0.1);
+    if (schedule.plateau_patience() == 0) schedule.set_plateau_patience(10);
+  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "server/jobs/followed_metric.h"
 
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,7 @@ namespace genesis {
 
 using training::v1::EvaluationSpec;
 using training::v1::FollowedMetric;
+using training::v1::JobSpec;
 
 namespace {
 
@@ -33,9 +35,16 @@ std::string EndReason(const EvaluationSpec& spec, const FollowedMetric& state, d
 
 }  // namespace
 
-FollowedMetric FollowMetric(const EvaluationSpec& spec, const std::map<int64_t, double>& values,
+FollowedMetric FollowMetric(const JobSpec& job, const std::map<int64_t, double>& values,
                             const FollowedMetric* before, bool ended) {
   FollowedMetric state;
+  const EvaluationSpec& spec = job.evaluation();
+  const int64_t plateau = job.optimizer().schedule().plateau_patience();
+  // Reductions before the best value of the previous state.
+  int64_t reductions = 0;
+  if (before != nullptr && plateau > 0) {
+    reductions = before->rate_reductions() - before->without_improvement() / plateau;
+  }
   bool first = true;
   auto next = values.begin();
   if (before != nullptr) {
@@ -56,9 +65,12 @@ FollowedMetric FollowMetric(const EvaluationSpec& spec, const std::map<int64_t, 
       first = false;
     } else {
       state.set_without_improvement(state.without_improvement() + 1);
+      const bool counted = before != nullptr && step <= before->best_step();
+      if (plateau > 0 && !counted && state.without_improvement() % plateau == 0) ++reductions;
     }
     if (!ended && state.early_end().empty()) state.set_early_end(EndReason(spec, state, value));
   }
+  state.set_rate_reductions(std::max<int64_t>(reductions, 0));
   return state;
 }
 
@@ -66,6 +78,7 @@ training::v1::MetricValues MetricValuesOf(
     const training::v1::Job& job, const std::vector<training::v1::Checkpoint>& checkpoints) {
   training::v1::MetricValues sent;
   sent.set_early_end(job.followed_metric().early_end());
+  sent.set_rate_reductions(job.followed_metric().rate_reductions());
   for (const training::v1::Checkpoint& each : checkpoints) {
     const auto found = each.reported_metrics().find(job.spec().evaluation().metric());
     if (found == each.reported_metrics().end()) continue;

@@ -12,7 +12,7 @@ namespace genesis {
 // Returns the state of evaluation.metric after the reported `values`, keyed by step. `before` is
 // the previous state. Its best step counts even if it is no longer among the values, because only
 // the newest are kept. If the job has `ended`, no new FollowedMetric.early_end is set.
-training::v1::FollowedMetric FollowMetric(const training::v1::EvaluationSpec& spec,
+training::v1::FollowedMetric FollowMetric(const training::v1::JobSpec& job,
                                           const std::map<int64_t, double>& values,
                                           const training::v1::FollowedMetric* before, bool ended);
 

@@ -153,7 +153,7 @@ void Show(const History& history, const FollowedMetric* before, Job& job) {
   std::map<int64_t, double> values;
   for (const auto& [step, metric] : followed->second) values[step] = metric.value();
   *job.mutable_followed_metric() =
-      FollowMetric(job.spec().evaluation(), values, before, IsFinal(job.state()));
+      FollowMetric(job.spec(), values, before, IsFinal(job.state()));
 }
 
 }  // namespace

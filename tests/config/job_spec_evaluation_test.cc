@@ -1,4 +1,4 @@
-// Tests of the section evaluation with a metric from outside.
+// Tests of the section evaluation, and of schedules that depend on it.
 #include <cmath>
 #include <functional>
 #include <string>
@@ -66,6 +66,30 @@ TEST(EvaluationSpecTest, AMetricFromOutsideTakesThePlaceOfEvaluations) {
                   "report, or remove evaluation.mode",
                   "evaluation.target: 0 needs evaluation.metric; name the metric that callers "
                   "report, or remove evaluation.target"));
+}
+
+TEST(EvaluationSpecTest, APlateauNeedsEvaluationsOrReports) {
+  const auto plateau = [](JobSpec& spec) -> training::v1::ScheduleSpec& {
+    auto& schedule = *spec.mutable_optimizer()->mutable_schedule();
+    schedule.set_kind(training::v1::SCHEDULE_KIND_PLATEAU);
+    return schedule;
+  };
+  EXPECT_THAT(EvaluationFaults([&](JobSpec& spec) {
+                plateau(spec);
+                spec.mutable_evaluation()->set_every_steps(10);
+              }),
+              IsEmpty());
+  EXPECT_THAT(EvaluationFaults([&](JobSpec& spec) { plateau(spec).set_plateau_factor(1); }),
+              ElementsAre("optimizer.schedule.plateau_factor is 1; accepted: above 0 and below 1",
+                          "optimizer.schedule.kind is PLATEAU; accepted: PLATEAU with "
+                          "evaluation.every_steps, or with an evaluation.metric that callers "
+                          "report; give one, or another kind"));
+  EXPECT_THAT(EvaluationFaults([](JobSpec& spec) {
+                spec.mutable_optimizer()->mutable_schedule()->set_plateau_patience(3);
+              }),
+              ElementsAre("optimizer.schedule.plateau_patience: 3 conflicts with an "
+                          "optimizer.schedule.kind other than PLATEAU; remove it, or give "
+                          "PLATEAU"));
 }
 
 }  // namespace

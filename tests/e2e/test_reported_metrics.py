@@ -137,6 +137,31 @@ class ReportedMetrics(harness.DaemonTest):
         self.assertEqual((job.state, job.message.restarts), ("SUCCEEDED", 0))
         self.assertIn("the reported return reached -99", job.message.state_reason)
 
+    def test_plateaus_lower_the_learning_rate_of_all_ranks(self):
+        self.daemon.stop()
+        self.daemon = self.start("--grpc-listen", self.daemon.grpc, "--workers-slots", "2")
+        spec = follower()
+        spec["distributed"] = {"ranks": 2}
+        spec["training"]["batch_size"] = 32
+        spec["optimizer"] = {"learning_rate": 1e-3, "schedule": {"kind": "PLATEAU", "plateau_patience": 2}}
+        job = self.submit(spec)
+
+        def wait_for_rate(rate):
+            harness.wait_for(f"rate {rate}", lambda: abs(job.refresh().progress.learning_rate - rate) < 1e-9)
+
+        wait_for_rate(1e-3)
+        for step, value in enumerate((5, 4, 5)):
+            job.report({"return": value}, step=step + 1)
+        wait_for_rate(1e-4)
+        self.wait_for_checkpoint(job, job.progress.step + EVERY)
+        os.kill(job.refresh().message.worker.pid, signal.SIGKILL)
+        harness.wait_for("the restart", lambda: job.refresh().message.restarts == 1 and job.state == "RUNNING")
+        wait_for_rate(1e-4)
+        job.report({"return": 1}, step=4)
+        job.report({"return": 2}, step=5)
+        wait_for_rate(1e-5)
+        self.assertEqual(job.message.followed_metric.rate_reductions, 2)
+
     def test_evaluators_share_the_checkpoints(self):
         spec = follower(target=3)
         job = self.submit(spec)

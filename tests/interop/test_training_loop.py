@@ -1,5 +1,6 @@
 """Tests that genesis-worker trains like a Python loop, and that Python loads its checkpoints."""
 
+import re
 import tempfile
 import unittest
 
@@ -110,6 +111,29 @@ class TrainingLoopTest(twin.PendulumTest):
                 self.assertTrue(torch.equal(value, other), (index, name))
         for name in ("step", "samples", "epoch", "batch_in_epoch"):
             self.assertEqual(last_whole["genesis"][name], last_parts["genesis"][name])
+
+    def test_a_plateau_lowers_the_rate_as_pytorch_does(self):
+        job = twin.job_file(self.folder, training={"max_steps": 120}, evaluation={"every_steps": 5, "min_improvement": 0.6}, checkpoint={"every_steps": 40},
+                            optimizer={"schedule": {"kind": "PLATEAU", "plateau_factor": 0.5, "plateau_patience": 3, "final_fraction": 0.2, "warmup_steps": 4}})
+        records, output = twin.run_worker(job, self.folder)
+        losses = {int(step): float(loss) for step, loss in re.findall(r"evaluation: step (\d+), held-out loss ([\d.e+-]+)", output)}
+        optimizer = torch.optim.SGD([torch.zeros(1)], lr=1e-3)
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=2, threshold=0.6, threshold_mode="abs", min_lr=2e-4, eps=0)
+        rates = []
+        for step in range(1, 121):
+            rates.append(optimizer.param_groups[0]["lr"])
+            if step in losses:
+                plateau.step(losses[step])
+        self.assertGreaterEqual(len(set(rates)), 3, "the losses reach plateaus")
+        for step, (record, rate) in enumerate(zip(records, rates), 1):
+            self.assertAlmostEqual(record["learning_rate"], rate * min(step / 4, 1), places=12, msg=step)
+        for path in sorted(self.folder.glob("*.pt")):
+            step = torch.load(path)["genesis"]["step"]
+            following = rates[step] if step < 120 else optimizer.param_groups[0]["lr"]
+            self.assertAlmostEqual(torch.load(path)["optimizer_state_dict"]["param_groups"][0]["lr"], following, places=12)
+            if step < 120:
+                rest, _ = twin.run_worker(job, self.folder, "--resume", path)
+                self.assertEqual(rest, records[step:])
 
     def test_bf16_trains_when_the_gate_is_open(self):
         job = twin.job_file(self.folder, precision={"mode": "MIXED_BF16"})

@@ -19,8 +19,12 @@ EvaluationSpec Returns(training::v1::MetricMode mode = training::v1::METRIC_MODE
   return spec;
 }
 
-FollowedMetric Follow(const EvaluationSpec& spec, const Values& values) {
-  return FollowMetric(spec, values, nullptr, /*ended=*/false);
+FollowedMetric Follow(const EvaluationSpec& spec, const Values& values,
+                      const FollowedMetric* before = nullptr, bool ended = false) {
+  training::v1::JobSpec job;
+  *job.mutable_evaluation() = spec;
+  job.mutable_optimizer()->mutable_schedule()->set_plateau_patience(2);
+  return FollowMetric(job, values, before, ended);
 }
 
 TEST(FollowedMetricTest, TheBestIsTheLargestOrTheSmallest) {
@@ -69,7 +73,7 @@ TEST(FollowedMetricTest, ATargetIsReachedInTheDirectionOfTheMode) {
 TEST(FollowedMetricTest, AJobThatHasEndedDoesNotEndEarly) {
   EvaluationSpec spec = Returns();
   spec.set_target(1);
-  const FollowedMetric state = FollowMetric(spec, {{5, 2}}, nullptr, /*ended=*/true);
+  const FollowedMetric state = Follow(spec, {{5, 2}}, nullptr, /*ended=*/true);
   EXPECT_EQ(state.best_step(), 5);
   EXPECT_EQ(state.early_end(), "");
 }
@@ -80,8 +84,7 @@ TEST(FollowedMetricTest, ABestValueWhoseReportIsNoLongerKeptCounts) {
   FollowedMetric before;
   before.set_best_value(9);
   before.set_best_step(10);
-  const FollowedMetric state =
-      FollowMetric(spec, {{5, 50}, {20, 8}, {30, 7}}, &before, /*ended=*/false);
+  const FollowedMetric state = Follow(spec, {{5, 50}, {20, 8}, {30, 7}}, &before);
   EXPECT_EQ(state.best_step(), 10);
   EXPECT_EQ(state.without_improvement(), 2);
   EXPECT_EQ(state.early_end(), "");
@@ -92,9 +95,27 @@ TEST(FollowedMetricTest, AReplacedBestValueIsForgottenButNotADecision) {
   spec.set_target(9);
   const FollowedMetric before = Follow(spec, {{10, 9}, {20, 8}});
   ASSERT_NE(before.early_end(), "");
-  const FollowedMetric state = FollowMetric(spec, {{10, 7}, {20, 8}}, &before, /*ended=*/false);
+  const FollowedMetric state = Follow(spec, {{10, 7}, {20, 8}}, &before);
   EXPECT_EQ(state.best_step(), 20);
   EXPECT_EQ(state.early_end(), before.early_end());
+}
+
+TEST(FollowedMetricTest, EachPlateauLowersTheRateOnce) {
+  Values values;
+  FollowedMetric state;
+  const std::map<int64_t, int64_t> reductions = {{10, 0}, {20, 0}, {30, 1}, {40, 1}, {50, 2},
+                                                 {60, 2}, {70, 2}, {80, 3}, {90, 3}};
+  const Values reported = {{10, 5}, {20, 4}, {30, 4}, {40, 4}, {50, 5},
+                           {60, 9}, {70, 8}, {80, 8}, {90, 8}};
+  for (const auto& [step, value] : reported) {
+    values[step] = value;
+    const FollowedMetric before = state;
+    state = Follow(Returns(), values, step == 10 ? nullptr : &before);
+    EXPECT_EQ(state.rate_reductions(), reductions.at(step)) << step;
+  }
+  const FollowedMetric kept = Follow(Returns(), {{70, 8}, {80, 8}, {90, 8}, {100, 8}}, &state);
+  EXPECT_EQ(kept.rate_reductions(), 4) << "earlier values are no longer kept";
+  EXPECT_EQ(Follow(Returns(), reported).rate_reductions(), 3);
 }
 
 }  // namespace

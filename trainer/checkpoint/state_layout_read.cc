@@ -286,6 +286,9 @@ class LayoutReader {
   void ReadRest() {
     RunPosition& position = state_.position;
     position.applied_steps = own_.At("applied_steps").Integer(0);
+    if (own_.Has("rate_reductions")) {
+      position.rate_reductions = own_.At("rate_reductions").Integer(0);
+    }
     position.progress.set_seconds(own_.At("seconds").Number());
     if (root_.Has("ema_state_dict")) {
       state_.ema = Untied(root_.At("ema_state_dict"));

@@ -112,6 +112,7 @@ void AddPosition(const RunPosition& position, ValueDict& dict) {
     dict.Add(counter, fields.GetInt64(progress, field));
   }
   dict.Add("applied_steps", position.applied_steps);
+  if (position.rate_reductions > 0) dict.Add("rate_reductions", position.rate_reductions);
   dict.Add("seconds", progress.seconds());
   dict.Add("epoch", position.sampler.epoch);
   dict.Add("batch_in_epoch", position.sampler.batch);

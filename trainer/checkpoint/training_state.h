@@ -24,7 +24,8 @@ namespace genesis {
 struct RunPosition {
   // A checkpoint holds its counters (kProgressCounters), loss, seconds and mode.
   training::v1::Progress progress;
-  int64_t applied_steps = 0;  // Steps that were not skipped; schedules and averages count these.
+  int64_t applied_steps = 0;    // Steps that were not skipped; schedules and averages count these.
+  int64_t rate_reductions = 0;  // Plateaus that a PLATEAU schedule has reached.
   SamplerPosition sampler;
   uint64_t seed = 0;
   // Number of examples per batch that `sampler` counts, over all ranks; 0 if the file lacks it.

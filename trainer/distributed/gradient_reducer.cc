@@ -21,7 +21,7 @@ constexpr int64_t kAlignment = 16;
 constexpr int64_t kLent = 65536;
 // Elements after the gradients: the loss, the control flags, the counts of arrived gradients.
 constexpr int64_t kLoss = 1;
-constexpr int64_t kFlags = 7;
+constexpr int64_t kFlags = 8;
 
 int64_t Aligned(int64_t elements) { return (elements + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -336,6 +336,7 @@ void GradientReducer::WriteFlags() {
   flags[4] = own.fp32 ? 1 : 0;
   flags[5] = own.news ? 1 : 0;
   flags[6] = own.complete ? 1 : 0;
+  flags[7] = own.plateau ? 1 : 0;
 }
 
 void GradientReducer::ReadFlags() {
@@ -345,6 +346,7 @@ void GradientReducer::ReadFlags() {
                 .time_is_up = flags[2] > 0,
                 .fp32 = flags[4] > 0,
                 .complete = flags[6] > 0,
+                .plateau = flags[7] > 0,
                 .news = flags[5] > 0,
                 .seconds = flags[3] / static_cast<float>(ranks_.size())});
 }

@@ -28,6 +28,7 @@ struct ControlFlags {
   bool time_is_up = false;  // training.time_limit_seconds
   bool fp32 = false;        // Requests FP32 for the next steps.
   bool complete = false;    // The job succeeds before its last step.
+  bool plateau = false;     // The reported metric has reached another plateau.
   bool news = false;        // Rank 0 has news of the data that the job follows.
   // Duration of the previous step; after the exchange, the mean over the ranks.
   double seconds = 0;

@@ -175,6 +175,12 @@ std::optional<training::v1::HeldOutError> Evaluator::held_out_error() const {
   return error;
 }
 
+bool Evaluator::AtPlateau() const {
+  const int32_t patience = spec_.optimizer().schedule().plateau_patience();
+  const int32_t count = state_.without_improvement;
+  return FollowsLoss() && state_.newest && count > 0 && patience > 0 && count % patience == 0;
+}
+
 std::string Evaluator::StopReason() const {
   const double target = spec_.training().target_loss();
   if (target > 0 && state_.newest && state_.newest->loss() <= target) {

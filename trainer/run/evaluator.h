@@ -28,6 +28,8 @@ class Evaluator {
   const std::optional<training::v1::Evaluation>& newest() const { return state_.newest; }
   // The held-out error of a world model, from the newest evaluation; nullopt for other models.
   std::optional<training::v1::HeldOutError> held_out_error() const;
+  // Returns whether the newest evaluation lowers the rate of a PLATEAU schedule.
+  bool AtPlateau() const;
   // Returns why the job should stop now, or "".
   std::string StopReason() const;
 

@@ -15,6 +15,11 @@ using training::v1::EffectivePrecision;
 using training::v1::PrecisionMode;
 using training::v1::StartJob;
 
+PrecisionMode ModeBeforeChoice(const StartJob& start) {
+  const PrecisionMode mode = start.precision().mode();
+  return mode == training::v1::PRECISION_MODE_AUTO ? training::v1::PRECISION_MODE_FP32 : mode;
+}
+
 EffectivePrecision ChoosePrecision(const StartJob& start, const training::v1::DeviceInfo& device,
                                    const TrainingState* resumed, TrainingSession& session,
                                    PrecisionGuard& guard, RankGroup& ranks, RunObserver& observer) {

@@ -9,6 +9,9 @@
 
 namespace genesis {
 
+// Returns the mode in which a state is restored before ChoosePrecision.
+training::v1::PrecisionMode ModeBeforeChoice(const training::v1::StartJob& start);
+
 // Returns the mode of a run with the reason: the daemon's mode, for AUTO the measured mode or that
 // of the `resumed` state (nullptr for a new job), or the mode that a job fell back to. Calls
 // guard.Begin() and logs the reason. All ranks call it.

@@ -21,7 +21,7 @@ void RunAgreement::Begin(int64_t step) const {
                    "hosts see")};
 }
 
-void RunAgreement::Tell(bool time_is_up, double seconds, bool news) {
+void RunAgreement::Tell(bool time_is_up, double seconds, bool plateau, bool news) {
   if (ranks_.alone()) return;
   const std::optional<std::string> fp32 = control_.TakeFp32Request();
   if (fp32) fp32_reason_ = *fp32;
@@ -30,15 +30,17 @@ void RunAgreement::Tell(bool time_is_up, double seconds, bool news) {
                    .time_is_up = time_is_up,
                    .fp32 = fp32.has_value(),
                    .complete = !control_.EarlyEnd().empty(),
+                   .plateau = plateau,
                    .news = news,
                    .seconds = seconds});
   agreed_checkpoint_ = true;
   agreed_fp32_ = true;
+  agreed_plateau_ = true;
 }
 
 void RunAgreement::Exchange(bool time_is_up) {
   if (ranks_.alone()) return;
-  Tell(time_is_up, /*seconds=*/0, /*news=*/true);
+  Tell(time_is_up, /*seconds=*/0, /*plateau=*/false, /*news=*/true);
   const ControlFlags& own = ranks_.own_flags();
   const std::string flags = absl::StrCat(int{own.stop}, int{own.checkpoint}, int{own.time_is_up},
                                          int{own.fp32}, int{own.complete});
@@ -68,6 +70,11 @@ std::string RunAgreement::EarlyEnd() const {
   if (ranks_.alone()) return reason;
   if (!ranks_.agreed().complete) return "";
   return reason.empty() ? "another rank ends the job" : reason;
+}
+
+bool RunAgreement::TakePlateau(bool own) {
+  if (ranks_.alone()) return own;
+  return std::exchange(agreed_plateau_, false) && ranks_.agreed().plateau;
 }
 
 bool RunAgreement::TakeCheckpoint() {

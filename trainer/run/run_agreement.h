@@ -21,8 +21,9 @@ class RunAgreement {
   // Throws RunFailure if this rank resumes from a step other than that of rank 0.
   void Begin(int64_t step) const;
   // Sets this rank's flags, which the next step sends. `seconds` is the time of the previous step,
-  // `news` is set if rank 0 has news of the data that the job follows. Call before each step.
-  void Tell(bool time_is_up, double seconds, bool news);
+  // `plateau` is set if the reported metric has reached another plateau, and `news` if rank 0 has
+  // news of the data that the job follows. Call before each step.
+  void Tell(bool time_is_up, double seconds, bool plateau, bool news);
   // Exchanges the flags without a step. Call while the ranks wait for data.
   void Exchange(bool time_is_up);
 
@@ -31,6 +32,8 @@ class RunAgreement {
   bool TakeCheckpoint();
   // Returns the reason to continue in FP32, once for each request.
   std::optional<std::string> TakeFp32Request();
+  // Returns whether the metric has reached another plateau: once for each step.
+  bool TakePlateau(bool own);
   bool news() const { return ranks_.agreed().news; }
   // Returns why the job is complete before its last step, or "".
   std::string EarlyEnd() const;
@@ -42,6 +45,7 @@ class RunAgreement {
   RankGroup& ranks_;
   bool agreed_checkpoint_ = false;  // Set until the agreed checkpoint flag is read.
   bool agreed_fp32_ = false;        // Set until the agreed FP32 flag is read.
+  bool agreed_plateau_ = false;     // Set until the agreed plateau flag is read.
   std::string fp32_reason_;         // Reason of this rank's own FP32 request, or empty.
 };
 

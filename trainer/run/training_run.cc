@@ -63,18 +63,19 @@ class Run {
         trace_(start, device.cuda(), observer) {}
 
   Finished Execute() {
-    if (!OpenData()) return StoppedWaiting();
+    if (!OpenData()) return Stopped("before the first step, while it waited for data");
     Prepare();
-    const std::optional<TrainingState> resumed = checkpoints_.Resume(
-        [this](const TrainingState& state) { return session_->PutState(state, InitialMode()); });
+    const std::optional<TrainingState> resumed =
+        checkpoints_.Resume([this](const TrainingState& state) {
+          return session_->PutState(state, ModeBeforeChoice(start_));
+        });
     if (resumed) TakePosition(*resumed);
     if (following_) following_->Resume(progress_);
     agreement_.Begin(step_);
     session_->FollowFirstRank();
     StartReports(ChoosePrecision(start_, device_, resumed ? &*resumed : nullptr, *session_, *guard_,
                                  ranks_, observer_));
-    const bool completed = MakeSteps();
-    return completed ? Complete() : Stop();
+    return MakeSteps() ? Complete() : Stop();
   }
 
   // Returns the progress of a failed run. First reports its last steps, so that the daemon counts
@@ -131,12 +132,6 @@ class Run {
     weights_.emplace(start_, control_, observer_, *session_);
   }
 
-  // Returns the mode in which to restore a state before ChoosePrecision().
-  PrecisionMode InitialMode() const {
-    const PrecisionMode mode = start_.precision().mode();
-    return mode == training::v1::PRECISION_MODE_AUTO ? training::v1::PRECISION_MODE_FP32 : mode;
-  }
-
   // Returns a CUDA graph factory if the daemon allows capture and the device supports it.
   StepGraphMaker Graphs() {
     if (!start_.cuda_graphs() || !device_.cuda()) return {};
@@ -191,9 +186,10 @@ class Run {
       if (step_ >= session_->total_steps() || EndsEarly()) return true;
       if (stop) return false;
       if (const auto reason = agreement_.TakeFp32Request()) LeaveReducedPrecision(*reason);
+      if (agreement_.TakePlateau(MetricAtPlateau())) LowerRate();
       weights_->AtBoundary(step_);
       if (following_ && !MayStep()) continue;
-      if (guard_->WantsGoodState(step_)) KeepGoodState();
+      if (guard_->WantsGoodState(step_)) guard_->KeepGoodState(TakeState());
       if (rewound_) continue;
       MakeStep(first);
       first = false;
@@ -229,7 +225,7 @@ class Run {
     const auto begin = std::chrono::steady_clock::now();
     const double processor_begin = ProcessorSeconds();
     if (idle_threads_) idle_threads_->Adapt(begin);
-    agreement_.Tell(TimeIsUp(), step_seconds_,
+    agreement_.Tell(TimeIsUp(), step_seconds_, MetricAtPlateau(),
                     following_ && following_->NewsDue(session_->source(), ExamplesOfStep()));
     trace_.Begin(++step_);
     session_->step().Run(step_);
@@ -344,8 +340,6 @@ class Run {
     return state;
   }
 
-  void KeepGoodState() { guard_->KeepGoodState(TakeState()); }
-
   void SaveOnRequest() {
     // The caller waits for a response, although the file may already exist.
     if (checkpoints_.saved_step() == step_ && checkpoints_.Repeat(step_)) return;
@@ -372,6 +366,7 @@ class Run {
       observer_.OnLog(absl::StrCat("evaluation: step ", step_, ": ", evaluator_->note()));
     }
     if (evaluator_->newest()) TellEvaluation(*evaluator_->newest());
+    if (evaluator_->AtPlateau()) LowerRate();
     observer_.OnSection(training::v1::SECTION_STEP);
   }
 
@@ -381,6 +376,14 @@ class Run {
     observer_.OnLog(absl::StrFormat("evaluation: step %d, held-out loss %.6g%s", step_,
                                     evaluation.loss(), evaluation.best() ? ", the best" : ""));
     observer_.OnEvaluated(evaluation);
+  }
+
+  bool MetricAtPlateau() const { return control_.rate_reductions() > session_->rate_reductions(); }
+
+  void LowerRate() {
+    AbsorbAll();
+    observer_.OnLog(absl::StrFormat("learning rate: at a plateau, %g after step %d",
+                                    session_->LowerRate(), step_));
   }
 
   // The end of a run.
@@ -427,17 +430,14 @@ class Run {
   Finished Stop() {
     AbsorbAll();
     Flush();
-    observer_.OnLog(absl::StrCat("stopped at step ", step_, " of ", session_->total_steps()));
-    Finished finished;
-    finished.set_outcome(Finished::OUTCOME_STOPPED);
-    *finished.mutable_progress() = reporter_->progress();
-    return finished;
+    return Stopped(absl::StrCat("at step ", step_, " of ", session_->total_steps()));
   }
 
-  Finished StoppedWaiting() {
-    observer_.OnLog("stopped before the first step, while it waited for data");
+  Finished Stopped(const std::string& when) {
+    observer_.OnLog("stopped " + when);
     Finished finished;
     finished.set_outcome(Finished::OUTCOME_STOPPED);
+    if (reporter_) *finished.mutable_progress() = reporter_->progress();
     return finished;
   }
 

@@ -42,7 +42,10 @@ class RunControl {
     const absl::MutexLock lock(&mutex_);
     metric_values_ = values;
     ends_early_.store(!values.early_end().empty(), std::memory_order_release);
+    rate_reductions_.store(values.rate_reductions(), std::memory_order_release);
   }
+  // Number of plateaus that evaluation.metric has reached.
+  int64_t rate_reductions() const { return rate_reductions_.load(std::memory_order_acquire); }
   // Returns the reported value for a step; nullopt if there is none.
   std::optional<double> MetricValue(int64_t step) const {
     const absl::MutexLock lock(&mutex_);
@@ -78,6 +81,7 @@ class RunControl {
   std::atomic<bool> stop_{false};
   std::atomic<bool> fp32_{false};
   std::atomic<bool> ends_early_{false};
+  std::atomic<int64_t> rate_reductions_{0};
   std::atomic<int64_t> weights_request_{0};
   mutable absl::Mutex mutex_;
   std::string fp32_reason_ ABSL_GUARDED_BY(mutex_);

@@ -211,8 +211,9 @@ void TrainStep::SetRates(Slot& slot) {
   const Schedule& schedule = parts_.schedule;
   if (!one_.is_cuda() || schedule.constant()) return;
   // Until the previous step is read, only the device knows whether it was applied.
-  const double if_skipped = schedule.Factor(applied_);
-  const double if_applied = unread_ == 0 ? if_skipped : schedule.Factor(applied_ + 1);
+  const double if_skipped = schedule.Factor(applied_, rate_reductions_);
+  const double if_applied =
+      unread_ == 0 ? if_skipped : schedule.Factor(applied_ + 1, rate_reductions_);
   float* const rates = slot.rates.mutable_data_ptr<float>();
   rates[0] = static_cast<float>(if_skipped - if_applied);
   rates[1] = static_cast<float>(if_applied);
@@ -221,10 +222,10 @@ void TrainStep::SetRates(Slot& slot) {
 
 Optimizer::RateFactor TrainStep::RateFactor() const {
   const Schedule& schedule = parts_.schedule;
-  if (schedule.constant()) return schedule.Factor(0);
+  if (schedule.constant()) return schedule.Factor(0, 0);
   if (one_.is_cuda()) return last_found_inf_ * rates_[0] + rates_[1];
   const bool skipped = last_found_inf_.const_data_ptr<float>()[0] != 0;
-  return schedule.Factor(applied_ + (unread_ > 0 && !skipped ? 1 : 0));
+  return schedule.Factor(applied_ + (unread_ > 0 && !skipped ? 1 : 0), rate_reductions_);
 }
 
 void TrainStep::SendFigures(Slot& slot, const torch::Tensor& metrics) {
@@ -258,7 +259,7 @@ StepMetrics TrainStep::Read() {
                       .grad_norm = unsigned_nan(host[1]),
                       .loss_scale = host[2],
                       .next_loss_scale = host[3],
-                      .learning_rate = parts_.schedule.LearningRate(applied_),
+                      .learning_rate = parts_.schedule.LearningRate(applied_, rate_reductions_),
                       .skipped = host[4] != 0};
   if (!metrics.skipped) ++applied_;
   return metrics;

@@ -88,6 +88,8 @@ class TrainStep {
   void SetFormat(const StepFormat& format, GradScaler* scaler, CompiledStep* compiled);
   // Sets the number of steps applied before the next one. Requires unread() == 0.
   void SetApplied(int64_t applied) { applied_ = applied; }
+  // Sets the number of plateaus that the learning rate schedule has reached. Requires unread() == 0.
+  void SetRateReductions(int64_t reductions) { rate_reductions_ = reductions; }
 
   // Makes the next update wait for a copy of the weights: it calls `await`, which returns once the
   // weights may change.
@@ -108,6 +110,7 @@ class TrainStep {
   const StepEvidence& evidence() const { return evidence_; }
   // Number of applied steps up to the last one read.
   int64_t applied() const { return applied_; }
+  int64_t rate_reductions() const { return rate_reductions_; }
 
   // Why steps of this format run eagerly; empty if they are captured and replayed.
   const std::string& eager_because() const { return eager_because_; }
@@ -164,6 +167,7 @@ class TrainStep {
   const torch::Tensor last_found_inf_;        // found_inf of the newest step, on the device.
   const torch::Tensor rates_;                 // Rates of the newest step, on the device.
   int64_t applied_ = 0;
+  int64_t rate_reductions_ = 0;
   std::array<Slot, 2> slots_;
   int next_slot_ = 0;
   int unread_ = 0;

@@ -258,6 +258,7 @@ TrainingState TrainingSession::BeginState(RunPosition position) {
   position.seed = spec_.training().seed();
   position.progress.set_mode(mode_);
   position.applied_steps = step_->applied();
+  position.rate_reductions = step_->rate_reductions();
   position.batch_examples = source_->batch_examples();
   step_->AwaitCopy();
   if (reducer_) reducer_->DropResiduals();
@@ -279,7 +280,7 @@ TrainingState TrainingSession::BeginState(RunPosition position) {
   state.attributes = model_->attributes();
   state.tied = model_->tied();
   state.versions = model_->versions();
-  state.optimizer = optimizer_->state(schedule_.Factor(step_->applied()));
+  state.optimizer = optimizer_->state(schedule_.Factor(step_->applied(), step_->rate_reductions()));
   if (shards_ && !spec_.checkpoint().sharded()) GatherOptimizer(state.optimizer);
   for (auto& entry : state.optimizer.parameters) {
     for (auto& [name, tensor] : entry) tensor = copy->Add(tensor);
@@ -295,6 +296,11 @@ TrainingState TrainingSession::BeginState(RunPosition position) {
   step_->WaitFor([copy] { copy->HoldUpdate(); });
   state.copy = copy;
   return state;
+}
+
+double TrainingSession::LowerRate() {
+  step_->SetRateReductions(step_->rate_reductions() + 1);
+  return schedule_.LearningRate(step_->applied(), step_->rate_reductions());
 }
 
 absl::Status TrainingSession::CheckFits(const TrainingState& state) const {
@@ -424,6 +430,7 @@ absl::Status TrainingSession::PutState(const TrainingState& state, PrecisionMode
     source_->RestorePriorities(state.priorities, state.position.progress.next_transition());
   }
   step_->SetApplied(state.position.applied_steps);
+  step_->SetRateReductions(state.position.rate_reductions);
   return absl::OkStatus();
 }
 

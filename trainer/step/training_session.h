@@ -74,6 +74,12 @@ class TrainingSession {
   // The lower bound of the loss scale; 0 if there is no scale or no bound.
   double lowest_loss_scale() const { return scaler_ ? scaler_->options().min_scale : 0; }
 
+  // Number of plateaus that the learning rate schedule has reached.
+  int64_t rate_reductions() const { return step_->rate_reductions(); }
+  // Counts another plateau and returns the learning rate of the next step. Requires that every step
+  // has been read.
+  double LowerRate();
+
   // Waits for the device. Returns nullopt if no mode so far had a scale.
   std::optional<GradScalerState> scaler_state() const {
     return scaler_ ? std::optional(scaler_->state()) : std::nullopt;

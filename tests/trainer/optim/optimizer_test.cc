@@ -227,13 +227,28 @@ TEST(ScheduleTest, WarmsUpAndDecaysToItsEnd) {
   for (const auto kind : {training::v1::SCHEDULE_KIND_LINEAR, training::v1::SCHEDULE_KIND_COSINE}) {
     spec.mutable_schedule()->set_kind(kind);
     const Schedule schedule(spec, 15);
-    EXPECT_DOUBLE_EQ(schedule.LearningRate(0), 0.25);
-    EXPECT_DOUBLE_EQ(schedule.LearningRate(3), 1);
-    EXPECT_DOUBLE_EQ(schedule.LearningRate(4), 1);
-    EXPECT_DOUBLE_EQ(schedule.LearningRate(9), 0.6);  // Halfway.
-    EXPECT_DOUBLE_EQ(schedule.LearningRate(14), 0.2);
-    EXPECT_DOUBLE_EQ(schedule.LearningRate(99), 0.2);
+    EXPECT_DOUBLE_EQ(schedule.LearningRate(0, 0), 0.25);
+    EXPECT_DOUBLE_EQ(schedule.LearningRate(3, 0), 1);
+    EXPECT_DOUBLE_EQ(schedule.LearningRate(4, 0), 1);
+    EXPECT_DOUBLE_EQ(schedule.LearningRate(9, 0), 0.6);  // Halfway.
+    EXPECT_DOUBLE_EQ(schedule.LearningRate(14, 0), 0.2);
+    EXPECT_DOUBLE_EQ(schedule.LearningRate(99, 0), 0.2);
   }
+}
+
+TEST(ScheduleTest, FallsByAFactorAtEachPlateau) {
+  OptimizerSpec spec = Spec(training::v1::OPTIMIZER_KIND_ADAMW);
+  training::v1::ScheduleSpec& plateau = *spec.mutable_schedule();
+  plateau.set_kind(training::v1::SCHEDULE_KIND_PLATEAU);
+  plateau.set_plateau_factor(0.5);
+  plateau.set_final_fraction(0.2);
+  plateau.set_warmup_steps(4);
+  const Schedule schedule(spec, 10);
+  EXPECT_FALSE(schedule.constant());
+  EXPECT_DOUBLE_EQ(schedule.Factor(0, 0), 0.25);
+  EXPECT_DOUBLE_EQ(schedule.Factor(9, 0), 1);
+  EXPECT_DOUBLE_EQ(schedule.Factor(1000, 2), 0.25);
+  EXPECT_DOUBLE_EQ(schedule.Factor(1000, 3), 0.2);
 }
 
 TEST(ScheduleTest, GoesInStraightLinesBetweenThePointsOfATable) {
@@ -249,7 +264,8 @@ TEST(ScheduleTest, GoesInStraightLinesBetweenThePointsOfATable) {
   EXPECT_FALSE(schedule.constant());
   const std::vector<std::pair<int64_t, double>> wanted = {
       {0, 0.5}, {2, 0.5}, {3, 1}, {6, 2.5}, {7, 2.25}, {15, 0.25}, {16, 0}, {1000, 0}};
-  for (const auto& [step, factor] : wanted) EXPECT_DOUBLE_EQ(schedule.Factor(step), factor) << step;
+  for (const auto& [step, factor] : wanted)
+    EXPECT_DOUBLE_EQ(schedule.Factor(step, 0), factor) << step;
 }
 
 // Tests GroupParameters with parameters whose dimensions follow from their names.
