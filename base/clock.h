@@ -10,15 +10,15 @@ namespace genesis {
 class Clock {
  public:
   virtual ~Clock() = default;
-  // The wall clock, for times that people and other processes read.
+  // Returns the wall clock, for times that people and other processes read.
   virtual absl::Time Now() const = 0;
-  // SteadyNow() of base/steady_time.h, for deadlines and durations.
+  // Returns SteadyNow() of base/steady_time.h, for deadlines and durations.
   virtual absl::Time Steady() const = 0;
-  // RunningNow() of base/running_time.h, for deadlines that other processes must meet. It does not
-  // advance while this process is stopped.
+  // Returns RunningNow() of base/running_time.h, for deadlines that other processes must meet. It
+  // does not advance while this process is stopped.
   virtual absl::Time Running() const { return Steady(); }
 
-  // The system clock. Lives as long as the program.
+  // Returns the system clock, which lives as long as the program.
   static const Clock& System();
 };
 

@@ -179,7 +179,7 @@ void Measure(const std::string& folder, int64_t mebibytes) {
     });
     Require(writer.Flush());
     Remove(path);
-    // Runs without steps, so that the disk is measured and not the contention for the processor.
+    // Write without concurrent steps, so that the disk is measured, not contention for processors.
     auto [taken, copy] = Begin(state);
     copy->Wait();
     Require(writer.Submit(std::move(taken), {.job_id = "speed"},

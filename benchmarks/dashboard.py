@@ -35,7 +35,7 @@ import store
 
 READERS = 10
 WINDOW = 10  # Seconds.
-# Same values as in job_charts.js and curves.js of server/dashboard.
+# COARSE_SECONDS and POINTS are the same as in job_charts.js and curves.js of server/dashboard.
 COARSE_SECONDS = 3
 POINTS = 1000
 MOST_STEP_NS = 200

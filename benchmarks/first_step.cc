@@ -2,7 +2,7 @@
 // daemon:
 //   first_step ADDRESS DATASET [RUNS]
 // Submits a job RUNS times, each time when a warm worker is idle. Prints the milliseconds of each
-// run, with minimum, median and maximum. A run ends when WatchJob reports step 1 or later.
+// run until WatchJob reports step 1 or later, with minimum, median and maximum.
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
@@ -54,7 +54,7 @@ class Client {
     return response.job().id();
   }
 
-  // Returns when the first step was seen. The watch then continues until the job ends.
+  // Watches until the job ends. Returns the time at which the first step was seen.
   absl::Time WatchFirstStep(const std::string& job_id) {
     grpc::ClientContext context;
     WatchJobRequest request;

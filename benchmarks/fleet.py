@@ -133,7 +133,7 @@ def measure_round(number):
             both = []
             for watched, other in (pair, reversed(pair)):
                 both.append(measure_changes(watched, other, count))
-                time.sleep(1)  # The closed streams end.
+                time.sleep(1)  # Lets the daemon end the closed streams.
             found[count] = [sum(each) / 2 for each in zip(*both, strict=True)]
         return found
 

@@ -60,7 +60,7 @@ def arguments(words):
 
 
 def choose_python():
-    """Makes the peers use this Python if it has torch and no other is named. The programs of a bundle use theirs."""
+    """Makes the peers use this Python if it has torch and no other is named. The programs of a bundle use the peers' LibTorch."""
     if "GENESIS_BENCH_PYTHON" not in os.environ and importlib.util.find_spec("torch"):
         os.environ["GENESIS_BENCH_PYTHON"] = sys.executable
     os.environ.setdefault("GENESIS_PYTHON", str(sides.python_of_peers()))

@@ -82,7 +82,7 @@ class CompiledOnDevice(OnDevice, python_sides.Compiled):
 
 
 class Trainer:
-    """Holds one side in the workload and mode that were requested last."""
+    """One side in the workload and mode that were requested last."""
 
     def __init__(self, kind, device):
         self.kind, self.device, self.key, self.side = kind, device, None, None
@@ -106,7 +106,7 @@ class Trainer:
 
 
 class Machine:
-    """Answers requests about the device itself."""
+    """The handler of requests about the device itself."""
 
     def __init__(self, device):
         self.device = device

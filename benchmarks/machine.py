@@ -54,7 +54,7 @@ def facts(**more):
 
 
 class Steadiness:
-    """Measures how steady the machine was, by the times of a fixed piece of work on the measured cores. Call measure() between blocks."""
+    """A measure of how steady the machine was: times of a fixed piece of work on the measured cores. Call measure() between blocks."""
 
     def __init__(self, cores):
         self.cores = sorted(cores)

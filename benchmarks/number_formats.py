@@ -54,7 +54,7 @@ def describe_formats():
 
 
 def lost(gradients, kind, scale):
-    """Returns the fractions of nonzero entries that become zero and that become subnormal, and whether any entry overflows."""
+    """Returns the fractions of entries that become zero and that become zero or subnormal, and whether any entry overflows."""
     held = (gradients * scale).to(kind)
     flushed = (held == 0).double().mean()
     tiny = (held.abs().float() < torch.finfo(kind).smallest_normal).double().mean()

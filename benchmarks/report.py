@@ -76,7 +76,7 @@ def document_with_rows(page, name, text):
 
 
 class Report:
-    """Collects rows of metrics and writes them to <folder>/<file>.json, .csv and .html.
+    """Rows of metrics, which write() saves as <folder>/<file>.json, .csv and .html.
 
     Args:
         name: name of the benchmark.

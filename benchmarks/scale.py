@@ -46,7 +46,7 @@ def job(hidden, batch, steps):
 
 
 class Training:
-    """Measures the milliseconds of a training step."""
+    """A measurement of the milliseconds of a training step."""
 
     def __init__(self, kind, folder):
         self.kind, self.folder, self.steps = kind, folder, {}
@@ -75,7 +75,7 @@ def held_daemon(folder):
 
 
 class Serving:
-    """Measures how a daemon affects its callers and the machine."""
+    """A measurement of how a daemon affects its callers and the machine."""
 
     def __init__(self, kind, folder):
         self.kind, self.folder = kind, folder

@@ -59,7 +59,7 @@ class Browser:
             page.get_by_text(shown).first.wait_for(timeout=LONG_MS)
             if prepare:
                 prepare(page)
-            page.wait_for_timeout(2000)  # The charts are drawn.
+            page.wait_for_timeout(2000)  # Until the charts are drawn.
             page.screenshot(path=self.images / f"dashboard-{name}.png")
 
 

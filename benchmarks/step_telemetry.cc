@@ -1,5 +1,5 @@
 // The cost of telemetry in the step loop of a worker: step_telemetry [STEPS]
-// Passes the metrics of steps to the reporter as TrainingRun does. For every 100 ms of training it
+// Passes the metrics of steps to the reporter as RunTraining does. For every 100 ms of training, it
 // sends a report to the sender, whose thread writes it to a stream. Steps are assumed to take 2 ms,
 // so a report covers 50 of them. Then it passes the metrics of steps to the observer that records
 // curves, as the training thread does: in a row, and after work that replaces the contents of the

@@ -24,7 +24,7 @@ import sides
 import spread
 
 STARTS = 5
-WARM_UP = 500  # Jobs before the first reading of the memory, which fill caches and pools.
+WARM_UP = 500  # Jobs that fill caches and pools before the growth of the memory is measured.
 UNITS = (("mib", 1, "MiB"), ("bytes", 0, "bytes"), ("jobs_per_second", 0, "jobs/s"))
 PAGES = {
     "newest 100": {},

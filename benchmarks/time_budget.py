@@ -6,11 +6,11 @@ import time
 
 
 class TimeUp(Exception):
-    """The time limit was reached during a measurement."""
+    """An exception because a measurement reached the time limit."""
 
 
 class Budget:
-    """Allows `limit` seconds from now. A measurement is expected to take as long as the last one of its kind, or else as estimated."""
+    """A limit of `limit` seconds from now. A measurement is expected to take as long as the last one of its kind, or else as estimated."""
 
     def __init__(self, limit, guesses, clock=time.monotonic):
         self.limit, self.expected, self.clock = limit, dict(guesses), clock

@@ -46,7 +46,7 @@ class Browser:
         """Takes a screenshot when the page shows the text `ready`."""
         self.page.goto(f"http://{address}/{path}")
         self.page.get_by_text(ready).first.wait_for(timeout=LONGEST * 1000)
-        self.page.wait_for_timeout(1500)  # The charts are drawn.
+        self.page.wait_for_timeout(1500)  # Until the charts are drawn.
         self.images.mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=self.images / f"walk-{name}.png")
         self.walk.say("", f"[browser: http://localhost:8080/{path}, below as walk-{name}.png]")

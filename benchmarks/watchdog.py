@@ -35,7 +35,7 @@ INCIDENT = re.compile(r"incident \((\w+)\) at step (\d+): (.*)")
 CHANGE = re.compile(r"precision changes from (\w+) to (\w+) after step (\d+) \((\w+)\)")
 WINDOW = 50
 SLOW = 0.8
-FEW = 60  # Minimum number of steps of a job, because of its warm-up.
+FEW = 60  # Steps of the jobs that time the start; more than the warmup_steps of any workload.
 MODES = ("MIXED_BF16", "BF16")
 TRAJECTORIES = str(EXAMPLES / "trajectories")
 
@@ -157,10 +157,10 @@ class Run:
 
 
 def sustained(losses, healthy, excess, after):
-    """Returns the first step after `after` at which the mean of 200 steps exceeds 1 + `excess` times that of the healthy run, and so does the
+    """Returns the first step after `after` at which the mean of 200 steps exceeds (1 + `excess`) times that of the healthy run, as does the
     mean of the next 200 steps; None if there is none.
 
-    By noise alone, a mean of 50 steps exceeds the healthy one, and among hundreds of tests, a mean of 200 does too. So both must exceed it."""
+    Noise alone lifts a mean of 50 steps above the healthy one, and among hundreds of tests one of 200. So two in a row must exceed it."""
     steps = sorted(set(losses) & set(healthy))
     length = 4 * WINDOW
 
@@ -198,7 +198,7 @@ def plan(runs):
             seed += 17
         seen.add((workload, mode, seed, baseline))
         healthy.append(Case("healthy", workload, mode, seed, baseline, None, 0, i % 7 == 3))
-    # These modes are about as fast as FP32, so that false advice is possible. Small models are truly slow on a CPU.
+    # With this wide model, the modes are about as fast as FP32, so that false advice is possible. In small models they are truly slow.
     healthy += [Case("healthy", "pendulum, wide", MODES[i % 2], 1000 + i, "none", None, 0, i % 3 == 2)
                 for i in range(runs // 4)]
     faults = spread_over({name: fault.share for name, fault in FAULTS.items()}, runs)
@@ -273,7 +273,7 @@ class Runner:
                   lambda case, run: self.baselines.__setitem__((case.workload, case.seed), run.telemetry))
 
     def make_twins(self, cases):
-        """Runs the same cases without the fault, if the effect of the fault shows in the loss."""
+        """Runs the same cases without the fault, for faults that show only by their effect on the weights."""
         wanted = {case._replace(kind="twin", fault=None, at=0, baseline="none")
                   for case in cases if follows(case.fault)}
         self.make(sorted(wanted), lambda case, run: self.twins.__setitem__((case.workload, case.mode, case.seed),

@@ -33,7 +33,7 @@ class Workload:
 
 
 class World(Workload):
-    """A world model of a random stable linear system, observed through tanh, with 256 episodes of 64 steps."""
+    """A world model of a random system, whose next state is tanh of a linear map of state and action, with 256 episodes of 64 steps."""
 
     episodes, length, latent, learning_rate = 256, 64, 64, 1e-3
 

@@ -20,8 +20,8 @@ struct JobSketch {
   int64_t memory_bytes = 0;  // Device memory at the newest step; 0 if no device is measured.
 };
 
-// Sketches of jobs, each read again after five seconds. A sketch that cannot be read is empty. For
-// one thread.
+// Sketches of jobs, each read again after five seconds. If that fails, the old one remains, which
+// is empty at first. For one thread.
 class JobSketches {
  public:
   explicit JobSketches(Session& session) : session_(session) {}

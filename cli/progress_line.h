@@ -13,8 +13,8 @@ namespace genesis::cli {
 
 // Returns "walk-1  RUNNING  [#####.....]  512/1000  51.2%  loss 0.0123 ▆▃▂▁  scale 65536
 // 9870 samples/s  1.5 GiB  ETA 0:12" in at most `width` columns: the bar is shortened first, then
-// dropped. Before the first step, returns the state with the job's place in the queue or the reason
-// of the state.
+// dropped. Before the first step, returns the state with the place in the queue or the reason of
+// the state; while the job waits for data, the state with what it waits for.
 std::string RenderProgress(const training::v1::Job& job, int width, const JobSketch& sketch = {});
 
 // Returns the remaining time, from the average rate; "" while the rate is

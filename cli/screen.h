@@ -30,8 +30,8 @@ class Screen {
   // Replaces the contents. Lines beyond the terminal's size are cut.
   void Draw(const std::string& text);
 
-  // Waits for a key. Returns it, 0 after `timeout` or a change of size, and 'q' after Ctrl-C or if
-  // the terminal is gone.
+  // Waits for a key. Returns it, 0 after `timeout` or if a signal interrupts the wait, and 'q'
+  // after Ctrl-C or if the terminal is gone.
   char WaitForKey(absl::Duration timeout);
 
  private:

@@ -35,13 +35,13 @@ struct Contexts {
 };
 
 // Returns the path of the file: genesis/contexts.yaml in XDG_CONFIG_HOME, by default ~/.config.
-// Empty if neither variable is set.
+// Empty if neither XDG_CONFIG_HOME nor HOME is set.
 std::string ContextsFile(const Environment& environment);
 
 // Reads the file; one that does not exist has no contexts. INVALID_ARGUMENT lists its errors.
 absl::StatusOr<Contexts> ReadContexts(const std::string& path);
 
-// Returns "lob: unknown context; did you mean lab?".
+// Returns the text of an error, such as `"lob": unknown context; did you mean lab?`.
 std::string UnknownContext(const std::string& name, const Contexts& contexts);
 
 // Writes the file and creates its folder.

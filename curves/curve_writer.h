@@ -31,8 +31,8 @@ struct CurveLimits {
 // `on_fault` receives the first status, on the thread that writes.
 class CurveWriter {
  public:
-  // Creates `folder` if it does not exist. `claim` is StartJob.claim of the attempt and larger than
-  // the claim of any earlier attempt.
+  // `folder` is created with its first file. `claim` is StartJob.claim of the attempt and larger
+  // than the claim of any earlier attempt.
   CurveWriter(std::string folder, int64_t claim, std::function<void(const absl::Status&)> on_fault,
               CurveLimits limits = {});
   // Writes the remaining steps.

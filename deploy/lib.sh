@@ -78,7 +78,7 @@ quietly() {
   fail "this command failed: $*"
 }
 
-# Number of parallel compilers: one per core, but a unit with LibTorch's headers takes up to 2 GB.
+# Prints the number of parallel compilers: one per core and 2 GB, which LibTorch's headers take.
 build_jobs() {
   local cores memory_kb by_memory
   cores=$(nproc)

@@ -2,7 +2,7 @@
 # Runs the tests, from a bare machine: installs what is missing, builds, tests, lists the slowest.
 # usage: deploy/test.sh [--all | arguments of ctest, e.g. -R http_server or -L unit]
 #
-# Without arguments: the tests with the labels unit and gate, and the nightly tests of rooms that changed since
+# Without arguments: the tests with the labels unit and gate, and the nightly tests of folders that changed since
 # the last full run. --all: every test; if all pass, the run is recorded in tests/last_full_run.txt.
 set -euo pipefail
 # shellcheck source=deploy/lib.sh
@@ -93,7 +93,7 @@ NIGHTLY_OF_ROOM=(
 )
 FULL_RUN=tests/last_full_run.txt
 
-# Prints a pattern of the nightly tests whose rooms have not changed.
+# Prints a pattern of the nightly tests whose folders have not changed.
 tests_left_out() {
   local base changed='' room names wanted='^$'
   base=$(awk '$1 == "commit" { print $2 }' "$GENESIS_ROOT/$FULL_RUN" 2>/dev/null || true)

@@ -25,7 +25,7 @@ class Trainer:
         self.methods = {m.name: m for m in pool.FindServiceByName(SERVICE).methods}
 
     def call(self, name, /, **fields):
-        """One response, or for a server stream an iterator of them."""
+        """Calls a method. Returns its response, or for a server stream an iterator of responses."""
         method = self.methods[name]
         request = message_factory.GetMessageClass(method.input_type)
         response = message_factory.GetMessageClass(method.output_type)

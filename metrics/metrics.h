@@ -23,7 +23,7 @@ class Metrics {
   Metrics(const std::string& deployment, const std::string& version);
   ~Metrics();
 
-  // Counts a transition of a job to state `to`; `from` is UNSPECIFIED for a new or recovered job.
+  // Counts a transition of a job; `from` is UNSPECIFIED for a new job, `to` for a deleted one.
   void JobMoved(training::v1::JobState from, training::v1::JobState to);
   // Sets the number of jobs in a state when the daemon starts.
   void SetJobs(training::v1::JobState state, int64_t count);

@@ -72,7 +72,7 @@ class ReplayLayout {
  public:
   // INVALID_ARGUMENT, with the column and what is accepted.
   static absl::StatusOr<ReplayLayout> Create(std::vector<ReplayColumn> columns);
-  // The layout of version 1: observations, actions and next_observations of float32 in one
+  // Returns the layout of version 1: observations, actions and next_observations of float32 in one
   // dimension. Requires sizes of 1 to kMaxVectorSize.
   static ReplayLayout OfVectors(int64_t observation_size, int64_t action_size);
   // Parses the result of Describe; nullopt for any other text.

@@ -20,8 +20,8 @@ namespace genesis {
 // DATA_LOSS if a file is damaged.
 class ReplaySnapshot {
  public:
-  // A callback for each row that is read, in order, with its number and the numbers that follow its
-  // observations and actions.
+  // A callback for each row that is read, in order, with the row's number and its end: reward,
+  // priority and flags.
   using RowVisitor = absl::FunctionRef<void(uint64_t number, const ReplayRowEnd& end)>;
 
   static absl::StatusOr<ReplaySnapshot> Open(const std::string& folder, RowVisitor visit);

@@ -27,9 +27,9 @@ class FileHandle {
   int fd_ = -1;
 };
 
-// Returns a status with the path and the text of errno: NOT_FOUND, PERMISSION_DENIED,
-// RESOURCE_EXHAUSTED for a full disk, ALREADY_EXISTS, INVALID_ARGUMENT for a path that is too long,
-// otherwise UNKNOWN.
+// Returns a status with the path and the text of errno: NOT_FOUND also for a path that leaves its
+// root or has a symbolic link, INVALID_ARGUMENT for a path that is too long, otherwise the code of
+// ErrnoStatus.
 absl::Status FileFault(const std::string& path, int error);
 
 // Opens a file or folder below `root`. NOT_FOUND if the path contains a symbolic link or a ".."

@@ -14,7 +14,7 @@ uint32_t Crc32c(uint32_t crc, const void* data, size_t size);
 // second.
 uint32_t CombineCrc32c(uint32_t first, uint32_t second, uint64_t second_size);
 
-// Crc32c without the processor's instruction, for the test.
+// Computes Crc32c without the processor's instruction, for the test.
 uint32_t Crc32cPortable(uint32_t crc, const void* data, size_t size);
 
 }  // namespace genesis

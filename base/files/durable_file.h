@@ -28,9 +28,9 @@ class DurableFile {
   absl::Status Commit();
 
   uint64_t size() const { return size_; }
-  // Path that holds the bytes until Commit.
+  // Returns the path that holds the bytes until Commit.
   const std::string& temporary() const { return temporary_; }
-  // The first error, or OK.
+  // Returns the first error, or OK.
   const absl::Status& status() const { return status_; }
 
  private:

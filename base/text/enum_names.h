@@ -8,7 +8,7 @@
 
 namespace genesis {
 
-// Names of enum values as users write them: without the prefix of their type, "FP32" for
+// Returns the name of an enum value as users write it: without the prefix of its type, "FP32" for
 // PRECISION_MODE_FP32. The prefix is the part before "UNSPECIFIED" in the name of the value 0.
 std::string ShortEnumName(const google::protobuf::EnumValueDescriptor& value);
 

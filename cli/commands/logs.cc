@@ -15,7 +15,7 @@
 namespace genesis::cli {
 namespace {
 
-// Maximum time until a line is stored. A stream opened before delivers the lines stored later.
+// Maximum time until a logged line is stored. The stream, opened before this wait, has later lines.
 constexpr absl::Duration kStored = absl::Milliseconds(1500);
 
 // Reads the stored log: at most 1000 lines, each with its time.

@@ -13,7 +13,7 @@ struct Finding {
     kProblem,  // Does not work, or soon will not.
   };
   Level level = Level::kGood;
-  std::string about;  // E.g. "gpu", "disk"; several findings may share it.
+  std::string about;  // E.g. "gpu", "storage"; several findings may share it.
   std::string text;   // The finding, with its numbers.
   std::string fix;    // How to fix it; empty for kGood.
 };

@@ -8,7 +8,7 @@
 
 namespace genesis {
 
-// The errors that checks find in a job specification. A number of 0 is valid, as the default.
+// The errors that checks find in a job specification. A number of 0 is valid; it means the default.
 class Faults {
  public:
   // `known` are errors found before.

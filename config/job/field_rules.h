@@ -7,7 +7,7 @@
 #include "config/job/faults.h"
 #include "genesis/training/v1/field_rule.pb.h"
 
-// Defaults and ranges of the fields of a job file, as declared in field_rule.proto and job.proto.
+// Defaults and ranges of the fields of a job file, which the protos declare by field_rule.proto.
 // Each function handles the fields of one message, not of messages nested in it.
 namespace genesis {
 

@@ -82,8 +82,8 @@ void Apply(const Override& override, YAML::Node root, std::vector<FieldError>& e
   }
 }
 
-// Makes an error of an overridden field name the override, because the file does not have the
-// value.
+// Names the override in an error of its field, in place of file and line, because the file does not
+// have the value.
 void NameOverride(const std::vector<Override>& overrides, FieldError& error) {
   for (const Override& override : overrides) {
     if (error.path != override.path && !absl::StartsWith(error.path, override.path + ".") &&

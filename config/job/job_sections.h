@@ -32,7 +32,7 @@ void CheckDistributed(const training::v1::JobSpec& spec, Faults& faults);
 void FillPrecision(training::v1::JobSpec& spec, const LossScaleSettings& loss_scale);
 void CheckPrecision(const training::v1::JobSpec& spec, Faults& faults);
 
-// Section scheduling, and start_from_checkpoint.
+// Section scheduling, and the checkpoint or weights that a job begins with.
 void FillScheduling(training::v1::JobSpec& spec);
 void CheckScheduling(const training::v1::JobSpec& spec, Faults& faults);
 // Checks the labels of a job, also for UpdateJob. `path` is the path of the field.

@@ -8,8 +8,8 @@
 
 namespace genesis {
 
-// The protos of the API with their comments, which generated code lacks. Lives as long as the
-// process.
+// Returns the protos of the API with their comments, which generated code lacks. The pool lives as
+// long as the process.
 const google::protobuf::DescriptorPool& CommentedProtos();
 
 // Returns the comment of a message, field, method or enum value of CommentedProtos() as one

@@ -8,8 +8,8 @@
 
 namespace genesis {
 
-// Whether reduced precision (FP16, BF16, mixed) is allowed. The environment, FEATURE_FLAGS and YAML
-// must all allow it, and no job can override this.
+// The permission to use reduced precision (FP16, BF16, mixed). ENABLE_FP16_TRAINING must give it,
+// FEATURE_FLAGS and YAML must not forbid it, and no job can override this.
 struct PrecisionGate {
   bool enabled = false;
   // Completes the sentence "reduced precision is ..." and names every source that closes the

@@ -22,7 +22,7 @@ enum class FailureWatchAction { kOff, kAdvise, kEnforce };
 
 // Returns the precision that a job actually runs in, and the reason. Depends only on the request,
 // the gate, the policy and the device:
-//  * If the gate is closed: FP32, whatever is requested.
+//  * If the gate is closed, here or on the device's host: FP32, whatever is requested.
 //  * If no mode is named: as if MIXED_FP16 were requested.
 //  * FP16 and MIXED_FP16 need CUDA with tensor cores (compute capability 7.0). Below that: FP32.
 //    Without CUDA, they become MIXED_BF16 if the processor has native BF16 and the policy is
@@ -56,7 +56,7 @@ std::vector<training::v1::PrecisionMode> AllowedModes(const training::v1::Precis
 bool CpuHasNativeBf16();
 
 // Returns the first instruction set of this list that the processor has, for matrix products:
-// "avx512_bf16", "amx_bf16", "avx512", "avx2", "baseline".
+// "amx_bf16", "avx512_bf16", "avx512", "avx2", "baseline".
 std::string CpuIsa();
 
 }  // namespace genesis

@@ -30,7 +30,7 @@ class CheckpointFolder {
 
   // Returns the paths of the checkpoints in the folder, newest first.
   std::vector<std::string> Paths() const;
-  // Returns the IDs in `paths` that name checkpoints of this job and do not exist.
+  // Returns the IDs of the checkpoints of this job in `paths` that do not exist.
   std::vector<std::string> Missing(const std::vector<std::string>& paths) const;
 
   // Removes a shard, with its manifest, of a checkpoint that failed. Keeps a shard that the

@@ -68,7 +68,7 @@ class CheckpointWriter {
   // when all shards are durable or a rank has failed.
   void ExpectShardsWithin(std::chrono::milliseconds limit);
 
-  // Total time that Submit waited, over all calls.
+  // Returns the total time that Submit waited, over all calls.
   double stalled_seconds() const;
 
  private:

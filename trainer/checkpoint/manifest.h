@@ -45,7 +45,7 @@ std::string ManifestPath(const std::string& checkpoint);
 
 absl::Status WriteManifest(const CheckpointManifest& manifest, const std::string& checkpoint);
 
-// NOT_FOUND if there is no manifest; DATA_LOSS, with the path, if it is broken.
+// Returns NOT_FOUND if there is no manifest; DATA_LOSS, with the path, if it is broken.
 absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& checkpoint);
 
 }  // namespace genesis

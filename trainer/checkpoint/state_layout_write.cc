@@ -141,8 +141,8 @@ ValueDict ToDict(const EvaluationState& evaluation) {
   return dict;
 }
 
-// Adds names by group, so that the numbers in the optimizer's state find their parameters even
-// after Python has numbered or ordered them again.
+// Adds the parameters' names and each group's numbers, so that the optimizer's state finds its
+// parameters even after Python has numbered or ordered them again.
 void AddParameters(const TrainingState& state, ValueDict& dict) {
   ValueList names;
   for (size_t i = 0; i < state.optimizer.parameters.size(); ++i) {

@@ -45,7 +45,7 @@ struct EvaluationState {
 // Everything that a run needs to resume, in CPU tensors separate from the run's own. Taken at a
 // step boundary, it can be written while training continues.
 struct TrainingState {
-  std::vector<std::pair<std::string, at::Tensor>> model;  // Parameters, then buffers; float32.
+  std::vector<std::pair<std::string, at::Tensor>> model;  // Parameters (float32), then buffers.
   // Additional names in Python's state_dict(), each with the entry of `model` that it shares.
   std::vector<std::pair<std::string, std::string>> tied;
   // Version numbers of a user's module and its parts, by name: state_dict()._metadata.
@@ -73,7 +73,7 @@ struct TrainingState {
 };
 
 // Returns the name of the first tensor with a NaN, or with an Inf outside of with_infinities; "" if
-// none. Such a state is never written. Waits until the state is complete.
+// none. A state with such a tensor is never written. Waits until the state is complete.
 std::string FirstNonFinite(const TrainingState& state);
 
 }  // namespace genesis

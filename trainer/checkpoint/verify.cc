@@ -32,7 +32,7 @@ absl::StatusOr<uint32_t> ChecksumOfPart(const DataFile& file, uint64_t offset, u
   return crc;
 }
 
-// Uses two threads because one is slower than a fast disk.
+// Returns the CRC-32C of a range. Uses two threads, because one is slower than a fast disk.
 absl::StatusOr<uint32_t> ChecksumOf(const DataFile& file, uint64_t offset, uint64_t size) {
   if (size <= 2 * kVerifyPiece) return ChecksumOfPart(file, offset, size);
   const uint64_t half = size / 2;

@@ -32,7 +32,7 @@ class CompiledStep {
                                                             const Model& model);
   ~CompiledStep();
 
-  // Returns whether the batch has the shapes of the compiled step.
+  // Returns whether the batch is contiguous and has the shapes of the compiled step.
   bool Fits(const Batch& batch) const;
 
   // Returns the mean loss of the batch, and adds the gradients of that loss times `scale` (float32,

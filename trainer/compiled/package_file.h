@@ -19,7 +19,7 @@ namespace genesis {
 // Threads: one. Failure: messages begin with the path.
 class PackageFile {
  public:
-  // DATA_LOSS if it is not a zip file or has no library.
+  // Returns DATA_LOSS if it is not a zip file or has no library.
   static absl::StatusOr<PackageFile> Open(const std::string& path);
 
   // Returns the text of the StepDescription for which the package was compiled (package.py), or ""

@@ -33,7 +33,7 @@ class Communicator {
   virtual void Abort() = 0;
 };
 
-// Creates communicators. Threads: any.
+// A factory of communicators. Threads: any.
 class CommunicatorFactory {
  public:
   struct Options {

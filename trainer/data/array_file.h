@@ -56,7 +56,7 @@ class ArrayFile {
 
   // Names of the arrays, in alphabetical order.
   const std::vector<std::string>& names() const { return names_; }
-  // NOT_FOUND if there is no such array.
+  // Returns NOT_FOUND if there is no such array.
   absl::StatusOr<StoredArray> Load(const std::string& name);
   absl::Status CheckUnchanged() const;
 

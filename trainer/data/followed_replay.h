@@ -56,7 +56,7 @@ class FollowedReplay final : public Dataset {
   absl::Status Gather(absl::Span<const int64_t> examples,
                       absl::Span<std::byte* const> out) const override;
   const std::map<std::string, ColumnStatistics>& statistics() const override { return statistics_; }
-  // Returns the priorities of the transitions; empty unless sampling is prioritized.
+  // Returns the priorities of the training examples; empty unless sampling is prioritized.
   const std::vector<float>& priorities() const override { return priorities_; }
   int64_t dropped() const override { return training_.begin; }
   int64_t SizeBefore(uint64_t next) const override;

@@ -22,7 +22,7 @@ namespace genesis {
 // Owner: a dataset. Threads: any. Failure: statuses of ReplaySnapshot.
 class ReplayColumns {
  public:
-  // INVALID_ARGUMENT if two fields would have the same name.
+  // Returns INVALID_ARGUMENT if two fields would have the same name.
   static absl::StatusOr<ReplayColumns> Create(const ReplayLayout& layout);
 
   const std::vector<Field>& fields() const { return fields_; }

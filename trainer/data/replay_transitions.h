@@ -25,14 +25,14 @@ struct ReplayEpisodes {
   std::vector<float> priorities;
 };
 
-// INVALID_ARGUMENT if the buffer is empty or a priority is not finite or below 0.
+// Returns INVALID_ARGUMENT if the buffer is empty or a priority is not finite or below 0.
 absl::StatusOr<ReplayEpisodes> ReadReplayEpisodes(const std::string& folder);
 
 // A converter of transitions to float32 rows of TransitionRows, by the columns of a layout.
 class VectorColumns {
  public:
-  // INVALID_ARGUMENT unless the layout has observations, actions and next_observations: numbers, or
-  // vectors of a fixed size.
+  // Returns INVALID_ARGUMENT unless the layout has observations, actions and next_observations:
+  // numbers, or vectors of a fixed size.
   static absl::StatusOr<VectorColumns> Create(const ReplayLayout& layout);
 
   int64_t observation_size() const { return columns_[0].elements(); }

@@ -98,7 +98,7 @@ std::string ConstantColumns(const std::map<std::string, ColumnStatistics>& stati
       constant.push_back(ColumnName(field, column, columns));
     }
   }
-  // A column that never changes predicts itself, so it looks learned immediately.
+  // A column whose change is constant is easy to predict, so it looks learned immediately.
   std::vector<std::string> unchanging;
   const ColumnStatistics& observations = statistics.at("observation");
   for (const int64_t column : statistics.at("change").constant) {

@@ -28,7 +28,7 @@ class TransitionRows {
   virtual absl::Status Read(int64_t first, int64_t count, float* out) const = 0;
   // Returns the text for one value in a message: "observations[123, 1] is nan".
   virtual std::string ValueText(TransitionPart part, int64_t row, int64_t column) const = 0;
-  // Host memory in bytes that examples already take, e.g. because the file is compressed.
+  // Returns the bytes of memory that examples already take, e.g. because the file is compressed.
   virtual int64_t held_bytes() const { return 0; }
   // Describes the opened part if the file's name does not: "3 segments, transitions 0 to 4095".
   virtual std::string Describe() const { return ""; }

@@ -56,7 +56,7 @@ class BucketTransport {
   virtual void Lend(size_t /*bucket*/, int64_t /*begin*/, at::Tensor /*gradient*/) {}
   virtual void TakeBack() {}
 
-  // Memory mapped by all ranks, initially zero bytes; undefined if they share none.
+  // Returns memory mapped by all ranks, initially zero bytes; undefined if they share none.
   virtual at::Tensor common() const { return {}; }
   // Returns once all ranks have called it. Requires that they share memory.
   virtual void Meet() {}

@@ -48,7 +48,7 @@ std::string LookUpFault(const std::string& host) {
   return known ? answer.get() : "";
 }
 
-// Throws the exceptions of the connecting thread.
+// Returns the store, or null if it is late. Throws the exceptions of the connecting thread.
 Store AwaitStore(std::future<Store>& store, const RankPlace& place, const std::string& where,
                  std::chrono::milliseconds patience, const TellWaiting& tell) {
   const auto begin = std::chrono::steady_clock::now();

@@ -35,7 +35,7 @@ namespace {
 static_assert(sizeof(c10d::ProcessGroupGloo) == 488);
 #endif
 
-// Maximum number of elements of a broadcast that combines tensors.
+// Number of elements at which a broadcast takes no further tensor.
 constexpr int64_t kMaxMessage = int64_t{4} << 20;
 // Timeout for connecting NCCL. Short, because the ranks have already met.
 constexpr std::chrono::milliseconds kCommunicatorTimeout = std::chrono::minutes(1);

@@ -33,7 +33,7 @@ struct RankPlace {
 // Throws RunFailure (FAILURE_CAUSE_WORKER_EXIT): "rank 1 of 4 cannot <task>: <why>".
 [[noreturn]] void FailAs(const RankPlace& place, const char* task, const std::string& why);
 
-// INVALID_ARGUMENT names each variable that is missing or invalid, with the accepted values.
+// Returns INVALID_ARGUMENT with each variable that is missing or invalid, and what is accepted.
 absl::StatusOr<RankPlace> ReadRankPlace(const Environment& environment);
 
 }  // namespace genesis

@@ -33,21 +33,21 @@ class SharedMemory {
     uint64_t cookie = 0;
   };
 
-  // RESOURCE_EXHAUSTED if the host has no memory for it.
+  // Returns RESOURCE_EXHAUSTED if the host has no memory for it.
   static absl::StatusOr<std::unique_ptr<SharedMemory>> Create(const Size& size, int rank);
-  // UNAVAILABLE if that process is not accessible: it is on another host, in another container, or
-  // another user's.
+  // Returns UNAVAILABLE if that process is not accessible: on another host, in another container,
+  // or another user's.
   static absl::StatusOr<std::unique_ptr<SharedMemory>> Open(const Address& address,
                                                             const Size& size, int rank);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
-  // The address that the creator sends to the other ranks.
+  // Returns the address that the creator sends to the other ranks.
   Address address() const;
 
   std::byte* region(int rank) const;
-  // The region common to all ranks, initially zeros.
+  // Returns the region common to all ranks, initially zeros.
   std::byte* common() const;
   // Counters begin at 0. A rank sets only its own.
   uint32_t counter(int rank, size_t number) const;

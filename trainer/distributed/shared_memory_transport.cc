@@ -40,7 +40,7 @@ Lanes LoadLanes(const float* from) {
 
 void StoreLanes(Lanes values, float* to) { std::memcpy(to, &values, sizeof(values)); }
 
-// The arguments may be the same memory.
+// Adds `count` numbers. The arguments may be the same memory.
 void Add(const float* a, const float* b, int64_t count, float* to) {
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) StoreLanes(LoadLanes(a + i) + LoadLanes(b + i), to + i);
@@ -219,7 +219,7 @@ void SharedMemoryTransport::SumScattered(const Bucket& bucket) const {
   }
 }
 
-// Like SumBlock, for gradients at a different address in each rank.
+// Sums like SumBlock, but lent gradients, times `factor`, at a different address in each rank.
 void SharedMemoryTransport::SumLent(const Bucket& bucket, const ScatteredGradient& gradient) const {
   std::vector<uint64_t> addresses;
   for (const float* const place : Elements<float>(bucket)) {

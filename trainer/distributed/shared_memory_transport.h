@@ -57,7 +57,7 @@ class SharedMemoryTransport : public BucketTransport {
 
   size_t BegunCounter(size_t bucket) const { return bucket; }
   size_t ReducedCounter(size_t bucket) const { return buckets_.size() + bucket; }
-  // Two counters alternate, because a rank may reach the next Meet before another has left this.
+  // Two counters alternate: a rank may reach the next Meet before another rank has left this one.
   size_t MetCounter() const { return 2 * buckets_.size() + met_ % 2; }
   bool AllHaveBegun(size_t bucket) const;
   void Reduce(size_t bucket);

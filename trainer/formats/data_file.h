@@ -26,13 +26,13 @@ class DataFile {
 
   uint64_t size() const { return static_cast<uint64_t>(opened_.st_size); }
   const std::string& path() const { return path_; }
-  // The name without the folder.
+  // Returns the name without the folder.
   std::string name() const;
 
   // Copies bytes [offset, offset + size).
   absl::Status Read(uint64_t offset, uint64_t size, void* out) const;
   absl::Status CheckUnchanged() const;
-  // Returns "; it begins like a gzip file" if the file begins like a common kind, else "".
+  // Returns "; it begins like a gzip file" for a common kind, "; it is empty", or else "".
   std::string LooksLike() const;
 
  private:

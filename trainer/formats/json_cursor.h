@@ -37,7 +37,7 @@ class JsonCursor {
 
   // Returns the first character of the next value, or 0 at the end.
   char Peek();
-  // Stops with an error that the caller found. Returns false.
+  // Records an error that the caller found, unless there is one already. Returns false.
   bool Fail(const std::string& fault);
   // The error, as "at byte 17: accepted: a number"; empty if there is none.
   const std::string& fault() const { return fault_; }

@@ -28,7 +28,7 @@ constexpr uint32_t kMaxNpyHeader = 1 << 16;
 // {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
 // with exactly these keys, in any order.
 struct HeaderFields {
-  std::optional<std::string> descr;  // As written: "'<f4'".
+  std::optional<std::string> descr;  // In single quotes: "'<f4'".
   std::optional<std::string> fortran_order;
   std::optional<std::string> shape;
 };

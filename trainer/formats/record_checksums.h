@@ -19,8 +19,8 @@ struct Checksums {
 
 Checksums ChecksumsOf(const void* data, uint64_t size);
 
-// A thread that computes the checksums of records in order, ahead of the writer. The file has them
-// before a record's bytes, so computing them between writes would keep a fast disk waiting.
+// A thread that computes the checksums of records in order, ahead of the writer. A record's CRC-32
+// precedes its bytes in the file, so computing it between writes would keep a fast disk waiting.
 //
 // Owner: one writer. Threads: one, in addition to its own. Failure: none.
 class ChecksumsAhead {

@@ -61,9 +61,9 @@ struct SafetensorsEntry {
   const void* data = nullptr;
 };
 
-// Writes the file complete and durable, or not at all. Tensors are ordered by element size, then by
-// name, as in the reference implementation. INVALID_ARGUMENT for a name that is repeated or is
-// __metadata__; RESOURCE_EXHAUSTED if the disk is full.
+// Writes the file complete and durable, or not at all. As in the reference implementation, larger
+// elements come first; within a size, by name. INVALID_ARGUMENT for a name that is repeated, is not
+// UTF-8, or is __metadata__; RESOURCE_EXHAUSTED if the disk is full.
 absl::Status WriteSafetensors(const std::string& path, std::vector<SafetensorsEntry> entries,
                               const std::map<std::string, std::string>& metadata);
 

@@ -38,8 +38,8 @@ struct NonFiniteDiagnosis {
 // observes every operator, up to the first that is not finite, and that one also in FP32. Uses the
 // current weights, because a step that is not finite changes none. With several ranks, returns the
 // result of the first rank that found a cause. Slow, because it checks every number. Changes only
-// gradients, which the next step resets. Fault injection and `loss_scale` apply as they did in
-// `step`.
+// gradients, which the next step resets. Faults injected into the batch and `loss_scale` apply as
+// they did in `step`.
 NonFiniteDiagnosis DiagnoseLastStep(TrainingSession& session, int64_t step, double loss_scale);
 
 // Returns the diagnosis of the first rank that found a cause, so that all ranks decide alike, or

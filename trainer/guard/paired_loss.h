@@ -33,8 +33,8 @@ class PairedLossReading {
 
 // Computes the loss of the last step's batch in the session's mode and in FP32, with the current
 // weights and the same random numbers: two forward passes that leave weights, buffers, gradients
-// and generators unchanged. Fault injection acts as it did in `step`. With several ranks the batch
-// is rank 0's. Does not wait for the device.
+// and generators unchanged. Injected faults act on the first loss only, as in `step`. With several
+// ranks the batch is rank 0's. Does not wait for the device.
 PairedLossReading ComparePrecision(TrainingSession& session, int64_t step);
 
 }  // namespace genesis

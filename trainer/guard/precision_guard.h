@@ -34,7 +34,7 @@ struct StepCost {
 
 // A `PrecisionGuard` checks every finished step of a run: it diagnoses non-finite steps, runs the
 // watchdog, and decides on and applies changes of precision. A step that was not finite changed no
-// weights, so most changes lose nothing; only divergence rewinds to the last good state.
+// weights, so most changes lose nothing; divergence and bad weights rewind to the last good state.
 //
 // Owner: the run. Threads: one. Failure: RunFailure without a fallback, or for bad data.
 class PrecisionGuard {

@@ -64,7 +64,7 @@ bool IsBookkeeping(const std::string& name) {
   return names->contains(name) || !absl::StartsWith(name, "aten::");
 }
 
-// A listener that sorts operators by the format of their first floating-point output.
+// A listener that sorts operators by the format of their first tensor output.
 struct Formats : public OperatorListener {
   void OnEnd(const at::RecordFunction& function, at::ObserverContext* /*context*/) override {
     const std::string name = function.name();

@@ -28,7 +28,7 @@ using avx512::kLanes;
 using avx512::LoadUpTo;
 using avx512::StoreUpTo;
 
-// Converts one query's scores of the `seen` keys to weights whose sum is 1; the other keys get 0.
+// Converts one query's scores of the first `seen` keys to weights that sum to 1; others get 0.
 // Returns the logarithm of the sum of e^score. `weights` may be `scores`.
 template <typename T>
 float Softmax(float* scores, int64_t keys, int64_t seen, T* weights) {
@@ -101,7 +101,7 @@ bool Suits(const at::Tensor& query, const at::Tensor& key, const at::Tensor& val
          query.size(0) * query.size(1) * query.size(3) * scores >= kFewestAttentionMultiplications;
 }
 
-// Returns whether LibTorch's own kernel in FP32 is faster.
+// Returns whether LibTorch's own kernel is faster in FP32 than in BF16.
 bool SuitsFp32(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
   return IsBf16OfCpu(query) && IsBf16OfCpu(key) && IsBf16OfCpu(value) &&
          (MultipliesBf16InFp32() ||
@@ -141,7 +141,7 @@ void ByHeads(const at::Tensor& q, const at::Tensor& k, const Part& part) {
   }
 }
 
-// Calls row(index among all queries, keys that it sees) from many threads.
+// Calls row(index among all queries, number of keys that it sees) from many threads.
 template <typename Row>
 void ForEachQuery(const at::Tensor& scores, bool causal, const Row& row) {
   const int64_t queries = scores.size(1);
@@ -169,8 +169,8 @@ at::Tensor WeightsOf(const at::Tensor& scores, bool causal, const at::Tensor& lo
   return weights;
 }
 
-// Returns the recomputed weights, and the gradients of the scores before their scaling, in the type
-// `T`. Overwrites the scores and the gradients of the weights.
+// Returns the recomputed weights, and the gradients of the scaled scores, in the type `T`. If it is
+// FP32, they overwrite the scores and the gradients of the weights.
 template <typename T>
 std::pair<at::Tensor, at::Tensor> ScoreGradients(const at::Tensor& scores,
                                                  const at::Tensor& weight_gradients,

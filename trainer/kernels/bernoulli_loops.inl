@@ -16,8 +16,8 @@ GENESIS_INLINE Word Twist(Word left, Word right) {
   return (mixed >> 1) ^ ((right & 1) * at::MATRIX_A);
 }
 
-// Updates `count` words from `begin` on: words[i] from words[i + distance] and the successor of
-// words[i].
+// Updates `count` words from `begin` on: words[i] from itself, words[i + distance] and
+// words[i + 1].
 void Renew(uint32_t* words, int begin, int count, int distance) {
   int i = begin;
   for (; i + kLanes <= begin + count; i += kLanes) {

@@ -4,7 +4,7 @@
 
 #include "trainer/kernels/own_kernels.h"
 
-// Shared by the kernels that compute products of BF16 in FP32 and round them once.
+// Functions of the kernels that compute products of BF16 in FP32 and round them once.
 namespace genesis {
 
 inline bool IsBf16OfCpu(const at::Tensor& tensor) {

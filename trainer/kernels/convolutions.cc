@@ -47,7 +47,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> ConvolutionGradient(
 
 namespace {
 
-// Falls back to the dispatcher, so that compiled steps also run BF16 in FP32.
+// Uses the depthwise kernels if faster, else the dispatcher, whose kernels run BF16 in FP32.
 at::Tensor CompiledConvolution(const at::Tensor& input, const at::Tensor& weight,
                                const std::optional<at::Tensor>& bias,
                                const ConvolutionSettings& settings,

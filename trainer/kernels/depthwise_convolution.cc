@@ -14,11 +14,11 @@
 namespace genesis {
 namespace {
 
-// Maximum number of values of a tile, which stays in a core's cache while the kernel moves over it,
-// and number of columns whose products are summed in sequence.
+// Approximate number of values of a tile, which stays in a core's cache while the kernel moves over
+// it, and maximum number of columns whose products are summed in sequence.
 constexpr int64_t kTile = 65536;
 constexpr int64_t kColumns = 256;
-// Fewer channels would leave vector lanes empty.
+// Fewer channels would leave lanes empty even in the smaller vectors, of eight.
 constexpr int64_t kFewestChannels = 8;
 // Groups of images whose weight gradients are summed separately. Independent of the number of
 // threads, so that the sums are bitwise the same.
@@ -267,8 +267,8 @@ std::array<int64_t, 2> Results(const at::Tensor& maps, const Geometry& by) {
   return sizes;
 }
 
-// LibTorch computes one-dimensional inputs contiguously, and maps in the order of the input or the
-// weights.
+// Returns the memory order of LibTorch's result: channels_last for maps if the input or the weights
+// have it, otherwise contiguous.
 at::MemoryFormat OrderOf(const at::Tensor& input, const at::Tensor& weight) {
   const bool last =
       input.dim() == 4 && (input.suggest_memory_format() == at::MemoryFormat::ChannelsLast ||

@@ -40,7 +40,7 @@ struct DepthwiseWeightGradients {
   at::Tensor weight, bias;
 };
 
-// The result is bitwise the same for any number of threads.
+// Returns gradients that are bitwise the same for any number of threads.
 DepthwiseWeightGradients DepthwiseWeightGradient(const at::Tensor& out_gradient,
                                                  const at::Tensor& input, const at::Tensor& weight,
                                                  const ConvolutionSettings& settings);

@@ -29,7 +29,7 @@ GENESIS_INLINE void CopyRow(const Map& map, const float* from, int64_t channels,
   }
 }
 
-// Column c of the map moves to c * apart + offset, and likewise for rows.
+// Fills the tile: column c of the map moves to c * apart + offset, and likewise for rows.
 void Fill(const Map& map, const Geometry& by, const Band& band, const Tile& tile) {
   std::memset(tile.numbers, 0, tile.rows * tile.columns * kLanes * sizeof(float));
   std::memset(tile.is_empty, 1, tile.rows);
@@ -86,8 +86,8 @@ GENESIS_INLINE void CopyBack(const float* sums, const Map& out, int64_t channels
   }
 }
 
-// `bias` has kLanes numbers, `taps` kLanes for each position of the kernel, `sums` kLanes for each
-// position of a row of the result.
+// Computes a band. `bias` has kLanes numbers, `taps` kLanes for each position of the kernel, `sums`
+// kLanes for each position of a row of the result.
 void Convolve(const Map& map, const Geometry& by, const Band& band, const float* taps,
               const float* bias, const Tile& tile, float* sums, const Map& out) {
   Fill(map, by, band, tile);

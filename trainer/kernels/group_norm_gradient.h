@@ -12,7 +12,7 @@ namespace genesis {
 // aten::native_group_norm_backward: the gradients of `input` [N, C, H, W], and of weight and bias
 // [C], from the output's gradient, and `mean` and `rstd` [N, groups] of the forward pass.
 //
-// For FP32 and BF16 maps in channels_last whose channels are a multiple of 16; sums are in FP32.
+// For FP32 and BF16 maps in channels_last with a weight and a multiple of 16 channels. FP32 sums.
 // LibTorch sums by group, without vector instructions if a group is narrower than a vector. The
 // kernel here sums by channel and then channels to groups, so no width of a group is slow. The
 // result does not depend on the number of threads. All other inputs are left to LibTorch.

@@ -84,7 +84,7 @@ void Differentiate(Tensor& exponentials, const Tensor& sums, const Targets& targ
   exponentials.scatter_add_(1, targets.classes, -counted * targets.hard);
 }
 
-// Computes logits of chunks into memory that all chunks share.
+// A computation of the logits of chunks, in memory that all chunks share.
 class Logits {
  public:
   Logits(const LinearCrossEntropyArguments& of, int64_t chunk)

@@ -41,8 +41,8 @@ bool SuitsLinearCrossEntropy(at::Device device, int64_t tokens, int64_t classes)
 // Returns the number of tokens whose logits are in memory at a time.
 int64_t TokensPerChunk(int64_t classes);
 
-// Returns the loss of each token: float32 [N], 0 for targets that are ignored. Throws IndexError,
-// as torch does, if a target is not a class.
+// Returns the loss of each token: float32 [N], 0 for targets that are ignored. On a CPU, throws
+// IndexError, as torch does, if a target is not a class.
 at::Tensor TokenLosses(const LinearCrossEntropyArguments& arguments);
 
 // Returns losses and gradients. `factors` (float32 [N]) multiply the losses of the tokens. `chunk`

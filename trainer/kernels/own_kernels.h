@@ -12,7 +12,7 @@ absl::StatusOr<bool> OwnKernelsWanted(const Environment& environment);
 // autograd, compiled steps. The processor determines which: activations, norms and the gradient of
 // group norm if HasAvx512, and then, except on Intel, FP32 products and larger attention; dropout
 // masks if HasAvx2, except on Intel; depthwise convolutions of compiled steps if HasAvx2; BF16
-// products and convolutions in FP32 if those are faster; tiny attention in BF16 always. Unsuitable
+// products and convolutions in FP32 if that is faster, and tiny BF16 attention always. Unsuitable
 // shapes, layouts and types are left to LibTorch. Call at most once, before any thread computes.
 void UseOwnKernels();
 

@@ -16,7 +16,7 @@ class WeightAverage {
   // Begins at the current weights: float32, shared with the optimizer.
   WeightAverage(std::vector<at::Tensor> weights, double decay);
 
-  // Call after an update. `found_inf` is 1 if it was skipped, otherwise 0: float32, no dimensions.
+  // Averages in new weights. `found_inf` (float32, no dimensions): 1 for a skipped update, else 0.
   void Update(const at::Tensor& found_inf);
 
   const std::vector<at::Tensor>& average() const { return average_; }

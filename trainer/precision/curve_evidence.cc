@@ -25,7 +25,7 @@ constexpr double kDependence = 1.2;
 constexpr double kTrimmed = 0.15;
 // Standard deviation of a normal distribution / its estimate from the trimmed squares.
 constexpr double kTrimCorrection = 1.4;
-// Maximum number of baseline windows, and of steps sampled in each.
+// Maximum number of baseline windows, and approximate number of steps sampled in each.
 constexpr int64_t kMaxWindows = 20'000;
 constexpr int64_t kSamples = 64;
 // Number of baseline windows on either side of a step that determine its noise.

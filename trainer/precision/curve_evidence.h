@@ -26,8 +26,8 @@ struct CurveFinding {
 //             deviation of the baseline's windows from their neighbours, times the root of 2
 //   accepted  half of the threshold over up to 2 windows, a quarter of it over more
 //   first     the first four windows are only observed. If the first window differs from the
-//             baseline by some percent, the baseline has another seed, and seeds differ more than
-//             formats: then three times the threshold is accepted, and pairs find smaller drifts
+//             baseline by some percent, the seeds differ, which changes more than a format does:
+//             then three times the threshold is accepted; PairEvidence finds smaller drifts
 //   test      Student's t, at the rate divided by the number of tests in the baseline's length
 //
 // Owner: the watchdog. Threads: one.
@@ -42,7 +42,7 @@ class CurveEvidence {
 
  private:
   std::optional<CurveFinding> Judge(int64_t step) const;
-  // Means of the newest windows, `scale` each, newest first.
+  // Returns the means of groups of `scale` windows, newest first.
   std::vector<double> Means(size_t scale) const;
   double BaselineNoise(int64_t step) const;
 

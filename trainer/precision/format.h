@@ -17,8 +17,8 @@ struct StepFormat {
   bool scaled = false;                     // Whether the loss is scaled.
 
   bool reduced() const { return autocast.has_value() || weights != at::kFloat; }
-  // The largest relative rounding error of the reduced format: half of the distance from 1 to the
-  // next number.
+  // Returns the largest relative rounding error of the reduced format: half of the distance from 1
+  // to the next number.
   double rounding_error() const {
     return weights == at::kHalf || autocast == at::kHalf ? 0x1p-11 : 0x1p-8;
   }

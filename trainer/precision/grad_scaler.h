@@ -15,7 +15,7 @@ struct GradScalerOptions {
   // Options that torch.amp.GradScaler lacks. These defaults give torch's arithmetic.
   double min_scale = 0.0;
   double max_scale = 0.0;  // 0 for none.
-  int64_t hysteresis = 1;  // Consecutive overflows needed for one reduction (Apex).
+  int64_t hysteresis = 1;  // Consecutive overflows until the scale is first reduced (Apex).
 };
 
 // The five entries of torch.amp.GradScaler's state dict, then entries that torch lacks.
@@ -42,7 +42,7 @@ class GradScaler {
   // The factor of the loss: float32, no dimensions, on the device.
   const at::Tensor& scale() const { return scale_; }
   const GradScalerOptions& options() const { return options_; }
-  // `found_inf`: float32 on the device; 1 if a gradient of the step was not finite, otherwise 0.
+  // Adapts the scale. `found_inf`: float32 on the device; 1 if a gradient was not finite, else 0.
   void Update(const at::Tensor& found_inf);
 
   // Returns the state. Waits for the device.

@@ -30,8 +30,8 @@ class Baseline {
   // Returns the mean logarithm of the loss, interpolated as At does. If the curve has no
   // logarithms, uses those of its losses. Requires Covers(step).
   double LogAt(int64_t step) const;
-  // Returns the held-out loss at a step, between the nearest two measurements; nullopt outside of
-  // them.
+  // Returns the held-out loss at a step, interpolated by its logarithm between the nearest two
+  // measurements; nullopt outside of them.
   std::optional<double> HeldOutAt(int64_t step) const;
   // Median time of a step in seconds; 0 if unknown.
   double step_seconds() const { return curve_.step_seconds(); }

@@ -36,7 +36,7 @@ struct PairFinding {
 // The first few pairs are measured in quick succession, then one every two windows. A pair that is
 // half the threshold above FP32, or several that are a quarter of it above, start a burst of one
 // pair per step. A t-test over the burst checks whether the excess is above half the threshold,
-// which is a finding. A test over the last four bursts, a window apart, checks for an excess above
+// which is a finding. A test over four to eight bursts, a window apart, checks for an excess above
 // a quarter of it, which is a lasting finding. The k-th burst may err with a fraction 6 / (pi k)^2
 // of the false alarm rate, so the total stays within the rate for a run of any length.
 //
@@ -70,7 +70,7 @@ class PairEvidence {
     double of_losses = 0;  // reduced - fp32
     double weight = 0;     // Number of pairs / fp32^2.
   };
-  // Number of steps between the first pairs.
+  // Returns the number of steps between the first pairs.
   int64_t ShortPause() const;
   void LearnRounding(const PairedLoss& mean, double pairs);
   std::optional<PairFinding> Judge(int64_t step, double rounding_error);
@@ -79,7 +79,7 @@ class PairEvidence {
   const int64_t window_steps_;
   const double false_alarm_rate_;
   double known_first_loss_ = 0;
-  double first_loss_ = 0;  // First loss of the pairs, or the known one.
+  double first_loss_ = 0;  // First FP32 loss of the pairs, or the known one if larger.
   std::deque<Difference> differences_;
   double rounding_ = 0;
   PairedLoss sum_;  // Sum over the burst.

@@ -14,7 +14,7 @@ namespace genesis {
 // The state of the precision policy, kept in checkpoints because the next decision depends on it.
 struct PolicyState {
   int32_t promotions = 0;   // Promotions so far.
-  int64_t clean_steps = 0;  // Steps applied since the last change of precision.
+  int64_t clean_steps = 0;  // Steps applied since the last skipped step or change of precision.
   // The modes from which the job has fallen back, newest last.
   std::vector<training::v1::PrecisionMode> left;
 };

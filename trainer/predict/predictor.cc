@@ -203,7 +203,7 @@ Shapes ShapesOf(const BatchTensors& inputs) {
   return shapes;
 }
 
-// Holds the model of this process and computes predictions with it.
+// The model of this process, and the computation of its predictions.
 class Predictor {
  public:
   // Loads a version of the weights. The first one also builds the model.
@@ -319,7 +319,7 @@ class Predictor {
   int64_t step_ = 0;
 };
 
-// Handles one message. Returns an error of the socket.
+// Handles one message. Returns an error if it is unreadable or the socket fails.
 absl::Status Handle(Predictor& predictor, const MemorySocket::Message& message,
                     MemorySocket& socket) {
   PredictorRequest request;

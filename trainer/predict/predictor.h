@@ -8,7 +8,7 @@ namespace genesis {
 // of the process.
 //
 // Calls of one request whose inputs have the same names and shapes are computed together, in chunks
-// of at most kMaxRows rows, which bounds the memory. Each gets its part of the outputs.
+// of at most kMaxRows rows, which bounds the memory. Each call gets its part of the outputs.
 int RunPredictor(MemorySocket socket);
 
 }  // namespace genesis

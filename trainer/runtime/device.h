@@ -7,8 +7,8 @@
 namespace genesis {
 
 // Returns the device that this process computes on. `wanted` is "cpu", "cuda:<n>" (the process then
-// sees only this device, as cuda:0), or empty: the first CUDA device if there are a driver and
-// LibTorch's CUDA library, otherwise the processor. Loads that library, which takes seconds, only
+// sees only this device, as cuda:0), or empty for the first CUDA device. Without a driver or
+// LibTorch's CUDA library it is the processor. Loads that library, which takes seconds, only
 // if there is a driver. If a driver exists but cannot be used, `note` gets one sentence. Call
 // before any CUDA call.
 training::v1::DeviceInfo DetectDevice(const std::string& wanted, std::string* note);

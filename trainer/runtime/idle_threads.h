@@ -32,7 +32,7 @@ class IdleThreads {
   IdleThreads(const IdleThreads&) = delete;
   IdleThreads& operator=(const IdleThreads&) = delete;
 
-  // Call once in each step. Checks at most once a second.
+  // Checks, at most once a second, whether the threads should spin. Call once in each step.
   void Adapt(Clock::time_point now = Clock::now());
   bool awake() const { return crowd_ == nullptr; }
 

@@ -215,7 +215,7 @@ void BatchSource::RestorePriorities(const torch::Tensor& priorities, int64_t nex
   const torch::Tensor host = priorities.to(at::kCPU, at::kFloat).contiguous();
   const int64_t kept = dataset_.SizeBefore(static_cast<uint64_t>(next));
   const bool follows = batches_per_epoch_ == std::numeric_limits<int64_t>::max();
-  // The priorities belong to other data, so keep the current ones.
+  // Another number of priorities belongs to other data, so keep the current ones.
   if (kept > host.numel() || (!follows && kept != host.numel())) return;
   const float* const end = host.const_data_ptr<float>() + host.numel();
   prioritized_->Restore({end - kept, end});

@@ -40,8 +40,8 @@ struct BatchShare {
 // RunFailure from Next and Fetch if the data can no longer be read.
 class BatchSource {
  public:
-  // Requires 1 <= batch_size * share.count <= dataset.training_size(). Prioritized sampling
-  // requires a dataset with priorities, or a followed one.
+  // Requires 1 <= batch_size * share.count and, unless the dataset is followed, at most its
+  // training_size(). Prioritized sampling requires a dataset with priorities, or a followed one.
   BatchSource(const Dataset& dataset, const training::v1::JobSpec& spec, at::Device device,
               BatchShare share = {});
   ~BatchSource();
@@ -69,7 +69,7 @@ class BatchSource {
   // `losses` are [batch_examples()], of all shares of the last batch from Next, in their order.
   // Requires prioritized().
   void Reprioritize(const torch::Tensor& losses);
-  // Priorities, float32 [examples]; undefined if sampling is uniform.
+  // Returns the priorities, float32 [examples]; undefined unless sampling is prioritized.
   torch::Tensor priorities() const;
   // Restores saved priorities. A followed replay buffer then had the transitions below `next`.
   void RestorePriorities(const torch::Tensor& priorities, int64_t next);

@@ -31,10 +31,10 @@ class GradientExchange {
   void NoteScale(const torch::Tensor& scale);
   // Runs the last backward pass of a step and returns the result of `pass`.
   torch::Tensor RunLast(const std::function<torch::Tensor()>& pass);
-  // Replaces the weights' gradients by the means over the ranks and their arrivals by the sums.
+  // Replaces the weights' gradients by the means over the ranks and their arrived() by the sums.
   // Returns the mean loss. While a step is `captured`, skips the work of the host.
   torch::Tensor Finish(const torch::Tensor& loss, bool captured);
-  // After Finish: norms of the means over the ranks, float32 [parameters].
+  // Returns, after Finish, the norms of the means over the ranks, float32 [parameters].
   torch::Tensor Norms() const { return reducer_.Norms(); }
   // Call with each replay of a captured step.
   void Agree() { reducer_.Agree(); }

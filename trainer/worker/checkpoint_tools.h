@@ -9,7 +9,7 @@ namespace genesis {
 int RunVerify(const std::string& path);
 
 // `genesis-worker --export FILE --to FILE.safetensors`: exports the weights of a checkpoint, or
-// their moving average. Exit code kUsage if the file has none.
+// their moving average. Exit code kUsage if that fails, for instance if the file has none.
 int RunExport(const std::string& from, const std::string& to, bool average);
 
 }  // namespace genesis

@@ -113,7 +113,7 @@ struct Connection {
   explicit Connection(const std::shared_ptr<grpc::Channel>& channel)
       : stub(WorkerService::NewStub(channel)), stream(stub->Attach(&context)) {}
 
-  // INVALID_ARGUMENT if tokens or certificates are unusable. Rereads their files each time.
+  // Opens a stream with the current tokens and certificates. INVALID_ARGUMENT if they are unusable.
   static absl::StatusOr<std::shared_ptr<Connection>> Open(const DaemonToServe& daemon) {
     grpc::ChannelArguments arguments;
     // Use a separate channel: a shared one would still be in the back-off of the previous one.

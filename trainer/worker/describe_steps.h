@@ -11,7 +11,7 @@ namespace genesis {
 // each with key and text, or why it cannot be compiled. With a folder of compiled steps, also loads
 // the package there and adds whether it is used, or why not. Without a folder, adds the integer
 // fields of a batch, with which a compiler checks its package. Opens the data and builds the model.
-// INVALID_ARGUMENT if that fails.
+// Returns the error if that fails.
 absl::StatusOr<std::string> DescribeSteps(const training::v1::StartJob& start);
 
 }  // namespace genesis

@@ -167,7 +167,7 @@ std::string ParseFlags(const std::vector<std::string>& arguments, Flags& flags) 
   return "";
 }
 
-// An empty environment, because only processes with `--spec` are ranks of a launcher.
+// Serves as an empty environment, because only processes with `--spec` are ranks of a launcher.
 std::optional<std::string> NoVariables(const std::string& /*name*/) { return std::nullopt; }
 
 int Main(int argc, char** argv) {

@@ -70,7 +70,7 @@ inline std::shared_ptr<const void> MapWeights(const training::v1::WeightsMemory&
   return {mapped, [size](const void* memory) { munmap(const_cast<void*>(memory), size); }};
 }
 
-// The checksum of RFC 3720, appendix B.4.
+// Returns the CRC-32C of RFC 3720, appendix B.4.
 inline uint32_t Crc32c(const std::string& bytes) {
   static const std::array<uint32_t, 256> table = [] {
     std::array<uint32_t, 256> rows{};

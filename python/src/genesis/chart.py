@@ -106,7 +106,7 @@ def _reported(events: Sequence[Event]) -> Dict[str, Dict[int, float]]:
 
 
 def _restarts(events: Sequence[Event], curves: Any) -> Iterator[int]:
-    """Yields the steps at which another worker began to recover the job."""
+    """Yields the step of each loss of a worker, after which another worker recovers the job."""
     for event in events:
         if event.kind == "state_changed" and event.state == "RECOVERING" and curves["last_step"]:
             place = bisect.bisect_left(curves["time"], event.time.timestamp() if event.time else 0.0)

@@ -16,7 +16,7 @@ from genesis.training.v1 import training_service_pb2
 
 _FLAGS = ("terminals", "timeouts")
 _FLOAT_BYTES = 4
-# Names of values in messages of ``add``.
+# Names of values in error messages of ``add``.
 _SINGULAR = {"observations": "observation", "actions": "action", "next_observations": "next observation"}
 # Episodes share a request up to this size, half of the daemon's default limit on messages. A longer episode has several requests.
 _REQUEST_BYTES = 2 << 20

@@ -10,7 +10,7 @@ Gradient of SiLU: inductor materializes a sigmoid that is used twice. The formul
 GELU with tanh, and its gradient: inductor calls tanh for each element, which is several times as slow as the equivalent exponential:
 x (1 + tanh(u / 2)) / 2 = x / (1 + e^-u).
 
-Dropout: the mask is a separate tensor, so that random_numbers.draw_first can draw masks in order, and a product with it, which inductor
+Dropout: a separate tensor for the mask, so that random_numbers.draw_first can draw masks in order, and a product with it, which inductor
 fuses with its surroundings."""
 
 import math

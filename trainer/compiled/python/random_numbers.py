@@ -46,7 +46,7 @@ def take_shapes_alone(graph):
 
 
 def draw_first(graph):
-    """Moves random operators that depend only on shapes to the front of the graph, in their order.
+    """Moves the random operators to the front of the graph, in their order, if all of them depend only on shapes.
 
     Inductor preserves the order only of operators that depend on each other, so two branches of a module, such as encoder
     and decoder, could draw each other's numbers. With reordering disabled it leaves leading operators in place.

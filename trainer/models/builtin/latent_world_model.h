@@ -64,7 +64,7 @@ class LatentWorldModel : public ModuleModel {
 
   const std::shared_ptr<WorldModelModule> module_;
   const int64_t rollout_steps_;
-  torch::Tensor next_observation_mean_;  // For the mean predictor; not part of the state.
+  torch::Tensor next_observation_mean_;  // For the metric mean_error; not part of the state.
   // Detached values of the last Loss. The losses of its examples are computed on request, because
   // few jobs need them.
   std::vector<Heads> last_predictions_;

@@ -18,7 +18,7 @@ torch::nn::GroupNorm Norm(int64_t channels);
 
 // Norm, SiLU and convolution, twice, plus a skip connection (He et al., 2016). A time embedding [B,
 // time_width] is added between the two. The second convolution starts at zero, so that the block
-// starts as the identity.
+// starts as its skip connection.
 class ResidualBlock : public torch::nn::Module {
  public:
   // time_width 0 disables the time embedding.
@@ -32,7 +32,7 @@ class ResidualBlock : public torch::nn::Module {
   torch::nn::Linear time_{nullptr};  // Null without time.
 };
 
-// Self-attention over all pixels, which also starts as the identity.
+// Self-attention over all pixels, which starts as the identity.
 class MapAttention : public torch::nn::Module {
  public:
   explicit MapAttention(int64_t channels);

@@ -12,7 +12,7 @@ namespace genesis {
 // job with another size.
 void FillBatchSize(training::v1::JobSpec& spec);
 
-// INVALID_ARGUMENT if the file supports only one batch size, and the job has another one, may
+// Returns INVALID_ARGUMENT if the file supports only one batch size, and the job has another, may
 // shrink its batches, or trains on or holds out fewer examples than a batch.
 absl::Status CheckBatchSize(const training::v1::JobSpec& spec, const Dataset& dataset,
                             const ExportedFile& file);

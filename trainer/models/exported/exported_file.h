@@ -20,7 +20,7 @@ namespace genesis {
 // name (docs/exported_modules.md). Everything is checked before LibTorch reads the file: only known
 // records, only allowed operators in graphs, matching sizes. It contains no code and no pickle.
 //
-// Owner: a scope. Threads: one. Failure: INVALID_ARGUMENT with the path and what is accepted.
+// Owner: a scope. Threads: one. Failure: INVALID_ARGUMENT, with path and cure, or DATA_LOSS.
 struct ExportedFile {
   enum class Role {
     kTrained,   // A parameter that gets gradients.

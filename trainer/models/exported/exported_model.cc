@@ -270,7 +270,7 @@ std::vector<torch::Tensor> ExportedModel::RunGraph(const std::string& graph, con
   if (constants != file_.constants.end()) {
     for (const std::string& name : constants->second) inputs.push_back(by_name_.at(name));
   }
-  // Gradients are accumulated in place and must not alias an input of the next step.
+  // The outputs share no memory with inputs, so gradients can be accumulated in place.
   return runners_.at(graph)->Run(inputs);
 }
 

@@ -30,8 +30,8 @@ torch::Tensor AsNormalTensor(const torch::Tensor& tensor) {
       .set_(tensor.storage(), tensor.storage_offset(), tensor.sizes(), tensor.strides());
 }
 
-// Suppresses LibTorch's warnings: for each graph, nativert logs the operators for which it has no
-// own kernels, although it can run them.
+// A scope without LibTorch's warnings: for each graph, nativert logs the operators for which it has
+// no own kernels, although it can run them.
 class QuietLog {
  public:
   QuietLog() : level_(FLAGS_caffe2_log_level) { FLAGS_caffe2_log_level = c10::GLOG_ERROR; }

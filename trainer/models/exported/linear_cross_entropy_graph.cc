@@ -15,9 +15,9 @@
 namespace genesis {
 namespace {
 
-// Number of float32 in the schema of torch.export.
+// ScalarType.FLOAT in the schema of torch.export.
 constexpr int kFloat32 = 7;
-// Position of a value's use among the outputs of the graph.
+// The user of a value that is an output of the graph, in place of a node's index.
 constexpr size_t kOutput = SIZE_MAX;
 
 // Calls use(name) for each value in an argument or a result.
@@ -137,7 +137,7 @@ struct Layer {
   std::set<size_t> replaced;  // All nodes to remove, including the above.
 };
 
-// Finds the layers of a graph.
+// A search for the layers of a graph.
 class Finder {
  public:
   explicit Finder(const Nodes& nodes) : nodes_(nodes) {}

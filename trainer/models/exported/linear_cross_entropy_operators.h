@@ -10,8 +10,8 @@ namespace genesis {
 //   (Tensor input, Tensor weight, Tensor? bias, Tensor target, Tensor? class_weight,
 //    int reduction, int ignore_index) -> (Tensor loss, Tensor total_weight)
 // input [N, D], weight [D, V], loss and total_weight float32. If `differentiates`, the argument
-// `Tensor grad_output` follows, the gradient of the loss, and the results of the gradients of input
-// [N, D], weight [V, D] and, if `has_bias`, bias [1, V], of the types of the arguments.
+// `Tensor grad_output`, the gradient of the loss, follows; the gradients of input [N, D], weight
+// [V, D] and, if `has_bias`, bias [1, V], of the type of `input`, are further results.
 //
 // For batches that do not suit TokenLossesAndGradients, results are bitwise those of the operators
 // that torch traces. Threads: any.

@@ -24,7 +24,7 @@ namespace genesis {
 // Owner: the process that computes predictions. Threads: one.
 class PredictionGraph {
  public:
-  // FAILED_PRECONDITION if the file has no such graph; otherwise as ExportedFile::Open.
+  // Returns FAILED_PRECONDITION if the file has no such graph; otherwise as ExportedFile::Open.
   static absl::StatusOr<std::unique_ptr<PredictionGraph>> Open(const std::string& path);
 
   // Sets parameters and buffers by their names in state_dict(), and buffers outside of it if
@@ -42,7 +42,7 @@ class PredictionGraph {
   // Returns the outputs, tensors [N, ...], in the order of outputs(). Takes a tensor [N, ...] on a
   // CPU for each of inputs(), with its type; N is at least 1, or the only batch size of the file.
   // INVALID_ARGUMENT names an input that is missing, unknown or of another shape or type, or has
-  // torch's error for values that the module cannot process. RESOURCE_EXHAUSTED without memory.
+  // torch's error for unusable values. RESOURCE_EXHAUSTED without memory, INTERNAL for bad outputs.
   absl::StatusOr<NamedTensors> Run(const std::map<std::string, torch::Tensor>& inputs);
 
  private:

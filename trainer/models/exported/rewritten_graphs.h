@@ -28,7 +28,7 @@ class RewrittenGraphs {
   RewrittenGraphs(const RewrittenGraphs&) = delete;
   RewrittenGraphs& operator=(const RewrittenGraphs&) = delete;
 
-  // Path of a .pt2 file that lives as long as this object.
+  // Returns the path of a .pt2 file that lives as long as this object.
   std::string path() const;
 
  private:

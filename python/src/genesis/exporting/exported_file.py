@@ -15,7 +15,7 @@ from genesis.exported_manifest import MANIFEST, ROOT
 from genesis.exporting.programs import Programs
 from genesis.exporting.step import PRECISIONS, TYPES
 
-# Workers reject format 1, because its exporters wrote graphs with wrong products (see tracing.numbers_become_tensors).
+# The only format that workers read. Exporters of format 1 wrote graphs with wrong products (see tracing.numbers_become_tensors).
 FORMAT = 3
 
 

@@ -44,7 +44,7 @@ BOUNDS = {ATEN.clamp.default, ATEN.clamp_min.default, ATEN.maximum.default, ATEN
 # Linear operators on values of a whole batch, apart from products, quotients and choices.
 LINEAR = {*SAME, *SUMMANDS, *SUMS, *MEANS, *STACKS, ATEN.select.int, ATEN.slice.Tensor, ATEN.expand.default, ATEN.permute.default,
           ATEN.t.default, ATEN.unbind.int, operator.getitem}
-# Outputs of a quotient.
+# Number of outputs of the graph for each quotient.
 OUTPUTS = 6
 # Lower bound of a divisor that has none.
 LOWEST = torch.finfo(torch.float32).min

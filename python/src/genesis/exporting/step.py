@@ -74,7 +74,7 @@ class Step:
         self.by_example = False
         self.gradients: List[str] = []
         self.changed: List[str] = []
-        # Conditions on the batch size that held in the traces of FP32 and evaluation, each with a size for which it does not hold.
+        # Conditions on the batch size that held in the trace of each graph, by its name, each with a size for which it does not hold.
         self.conditions: Dict[str, List[Tuple[str, int]]] = {}
         # Tensors that forward changes in place in eval mode. The graph of the held-out loss changes copies.
         self.changed_in_evaluation: List[str] = []

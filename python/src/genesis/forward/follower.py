@@ -198,7 +198,7 @@ class Follower(threading.Thread):
                 return
 
     def _story(self, job_id: str, event: Event) -> str:
-        """Returns the texts of the events of a job up to and including ``event``, a line for each."""
+        """Returns the texts of the newest events of a job up to and including ``event``, a line for each."""
         if job_id not in self._stories:
             self._stories[job_id] = [_line(each) for each in self._events(job_id, NOTED, event.sequence - 1)]
         lines = self._stories[job_id] = [*self._stories[job_id], _line(event)][-_STORY_LINES:]

@@ -51,7 +51,7 @@ class MlflowRun(Run):
         runs = self._call("runs/search", experiment_ids=[experiment], filter=wanted, max_results=1).get("runs")
         if runs:
             self._run_id = runs[0]["info"]["run_id"]
-            # MLflow returns the newest value of each metric. Steps that were trained again since they were sent have other times.
+            # MLflow returns the newest value of each metric. A step that was trained again has another time, so MLflow keeps both.
             self.step = max((int(metric["step"]) for metric in runs[0]["data"].get("metrics", ()) if metric["key"] == "train/loss"), default=0)
             return
         self.step = 0

@@ -37,9 +37,9 @@ class Row(NamedTuple):
 class Run(abc.ABC):
     """A job in a tool.
 
-    One thread uses it. The constructor continues the run of the same job if the tool has one. When a method returns, the tool has stored what
-    was sent, even if this process is killed then, unless the constructor finds out what the tool has. A method that raises ends the run:
-    another one is created, which continues after the newest step that was saved.
+    One thread uses it. The constructor continues the tool's run of the job, if any. A method returns when the tool has stored what
+    was sent, or earlier if the constructor asks the tool for its newest step, so that nothing is lost if this process is killed. After a
+    method has raised, another run is created, which continues after the newest step that was saved.
 
     Args:
         target: the text that follows the name of the tool on the command line.
@@ -77,7 +77,7 @@ class Run(abc.ABC):
 
     @abc.abstractmethod
     def note(self, job: job_pb2.Job, text: str, story: str, step: int) -> None:
-        """Sends the text of an event, such as a fallback, or ``story``, the texts of all events so far, one per line."""
+        """Sends the text of an event, such as a fallback, or ``story``, the texts of the newest events, one per line."""
 
     @abc.abstractmethod
     def state(self, job: job_pb2.Job) -> None:

@@ -71,7 +71,7 @@ class TensorBoardRun(Run):
         self._file.flush()
 
     def note(self, job: job_pb2.Job, text: str, story: str, step: int) -> None:
-        """Writes all events, because START may have hidden the earlier text."""
+        """Writes the newest events again, because START may have hidden the earlier text."""
         self._text("events", story, step, clock.time())
         self._file.flush()
 
