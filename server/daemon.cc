@@ -37,7 +37,7 @@ std::string WithPort(const std::string& address, int port) {
   return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
 }
 
-// Jobs of a store that cannot be read keep their curves.
+// Returns the state of the job for its curves; kOpen, which keeps them, if the store is unreadable.
 CurveOwner CurveOwnerOf(const JobView& view, const std::string& id) {
   const auto job = view.Snapshot(id);
   if (!job.ok()) return CurveOwner::kOpen;
@@ -154,7 +154,7 @@ void Daemon::LogGate() const {
   if (!settings_.gate.enabled) spdlog::info("FP16 training disabled - using FP32");
 }
 
-// The pages are served from the start, the API only once all of its components exist.
+// Makes handlers that serve the pages at once, but the API only once all its components exist.
 HttpHandlers Daemon::MakeHttpHandlers() {
   RouteSources sources;
   sources.readiness = [this] { return CheckReadiness(); };
@@ -470,8 +470,8 @@ bool Daemon::Drain() {
   return clean;
 }
 
-// Workers stop first, so that their last reports still arrive. The gRPC listeners stop before the
-// writer, because the writer runs the callbacks of their calls.
+// Stops the workers first, so that their last reports still arrive, and the gRPC listeners before
+// the writer, because the writer runs the callbacks of their calls.
 void Daemon::StopAll() {
   if (pool_) pool_->Stop(kStopGrace);
   if (files_) files_->Stop();

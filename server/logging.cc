@@ -21,7 +21,7 @@
 namespace genesis {
 namespace {
 
-// Like spdlog's basic_file_sink, but replaces the old file only once the new one is open.
+// A sink like spdlog's basic_file_sink that replaces the old file only once the new one is open.
 class LogFile final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   explicit LogFile(std::string path) : path_(std::move(path)), file_(Open(path_)) {}

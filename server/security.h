@@ -16,7 +16,7 @@ namespace genesis {
 
 // The access to the daemon: certificates, tokens and the audit log.
 //
-// Owner: the daemon, which outlives what it returns. Threads: the main thread; what it returns is
+// Owner: the daemon. Threads: the main thread; the objects that it returns belong to it and are
 // thread-safe.
 class Security {
  public:

@@ -34,7 +34,7 @@ class ApiGate {
   absl::Status Admit(const MethodRow& method, const Credentials& credentials, Caller* caller) const;
 
   // Called when a call has ended. `protocol` is "grpc" or "http". `subject` is the ID in the
-  // request, if any. Mutating and refused calls are written to the audit log.
+  // request, if any. Writes refused calls and those of audited methods to the audit log.
   void Done(const MethodRow& method, const std::string& protocol, const Caller& caller,
             const std::string& subject, const absl::Status& status) const;
 

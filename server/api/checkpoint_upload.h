@@ -15,8 +15,8 @@ namespace genesis {
 // ImportCheckpoint for every transport. Writes the file piece by piece, then publishes it and
 // records the checkpoint.
 //
-// Owner: a call. Threads: one call at a time; callbacks run on a thread of CheckpointFiles, perhaps
-// after the owner is gone. Failure: the statuses that the proto documents for ImportCheckpoint.
+// Owner: a call. Threads: one call at a time; callbacks run on threads of CheckpointFiles or of the
+// writer, perhaps after the owner is gone. Failure: the statuses of ImportCheckpoint in the proto.
 class CheckpointUpload {
  public:
   // The checkpoint will belong to `owner`.

@@ -126,7 +126,7 @@ void TrainingApi::GetCheckpoint(const Caller& caller,
   callback(response);
 }
 
-// The record is removed first, so that no client receives a file about to be removed.
+// Removes the record first, so that no client receives a file about to be removed.
 void TrainingApi::DeleteCheckpoint(
     const Caller& caller, const training::v1::DeleteCheckpointRequest& request,
     const Callback<training::v1::DeleteCheckpointResponse>& callback) {

@@ -21,7 +21,7 @@ constexpr int kDefaultPoints = 1000;
 constexpr int kMaxPoints = 10000;
 constexpr int kMaxModes = 16;
 
-// Returns the indexes of the requested metrics.
+// Returns the indexes of the requested metrics; INVALID_ARGUMENT lists the faults of all fields.
 absl::StatusOr<std::vector<size_t>> MetricsOf(const GetCurvesRequest& request) {
   std::vector<FieldError> faults;
   std::vector<size_t> metrics;

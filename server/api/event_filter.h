@@ -23,8 +23,8 @@ absl::StatusOr<ParsedFilter> ReadFilter(const training::v1::EventFilter& filter,
                                         bool sends_progress);
 
 // Checks a cursor of WatchJob, WatchJobs or ListEvents against the newest event. `least`: -1 if the
-// method accepts "only new ones", otherwise 0. Returns INVALID_ARGUMENT for a cursor that no call
-// returned.
+// method accepts -1, for only new events; otherwise 0. Returns INVALID_ARGUMENT for a cursor below
+// `least` or above `newest`.
 absl::Status CheckCursor(int64_t cursor, int64_t newest, int64_t least);
 
 // Same as JobView::EventsAfter, but reads from memory if the log has the events.

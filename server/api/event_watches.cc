@@ -113,7 +113,7 @@ void EventWatches::Remove(const EventWatcher* watcher) {
   watchers_.erase(watcher);
 }
 
-// A task that is already queued also reads events that arrive before it runs.
+// Posts a task unless one is queued, which also reads events that arrive before it runs.
 void EventWatches::Wake() {
   if (woken_.exchange(true)) return;
   threads_.Post([this] {

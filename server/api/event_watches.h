@@ -18,8 +18,8 @@
 
 namespace genesis {
 
-// A reader of the events of all jobs. The methods are called on the thread of EventWatches, which
-// they may block for reads from the store.
+// A reader of the events of all jobs. OnEvents and OnSecond run on the thread of EventWatches, and
+// may block it for reads from the store; OnStop runs on the thread that calls Stop or Add.
 class EventWatcher {
  public:
   virtual ~EventWatcher() = default;
@@ -34,7 +34,7 @@ class EventWatcher {
 // The readers of the events of all jobs, of every transport. A commit only wakes a thread, which
 // then calls every reader, so the writer's time does not depend on their number.
 //
-// Owner: the daemon. Threads: any. Failure: none.
+// Owner: the daemon. Threads: any. Failure: RESOURCE_EXHAUSTED from Wait.
 class EventWatches {
  public:
   EventWatches(EventLog* log, const JobView* view);
@@ -55,7 +55,7 @@ class EventWatches {
   // Calls the watcher from now on. After Stop, its OnStop is called at once.
   void Add(const std::shared_ptr<EventWatcher>& watcher);
   void Remove(const EventWatcher* watcher);
-  // Called a few times a second by one thread.
+  // Makes OnSecond run once a second. Called a few times a second by one thread.
   void Tend();
   // Ends all watchers, and those added later.
   void Stop();

@@ -63,7 +63,7 @@ absl::StatusOr<JobQuery> QueryOf(const training::v1::ListJobsRequest& request) {
   return query;
 }
 
-// Returns the number of jobs that fit into one response, at least 1. Clients accept up to 4 MiB.
+// Returns how many jobs fit into one response: one, or up to 2 MiB. gRPC clients accept 4 MiB.
 size_t FittingJobs(const std::vector<StoredJob>& jobs, size_t page_size) {
   constexpr size_t kMaxPageBytes = size_t{2} << 20U;
   size_t shown = 0;
@@ -163,7 +163,7 @@ void TrainingApi::LeaseEvaluation(const Caller& caller,
   if (!waiting.ok()) callback(waiting);
 }
 
-// The records are removed first, so that no client receives a file about to be removed.
+// Removes the records first, so that no client receives a file about to be removed.
 void TrainingApi::DeleteJob(const Caller& caller, const training::v1::DeleteJobRequest& request,
                             const Callback<training::v1::DeleteJobResponse>& callback) {
   using Removed = absl::StatusOr<std::vector<training::v1::Checkpoint>>;

@@ -63,7 +63,7 @@ std::string QueryText(const google::protobuf::Message& request) {
   return text;
 }
 
-// The length prefix separates place and query, so that no other split gives the same tag.
+// Signs both texts. The length of `place` comes first, so that no other split has the same tag.
 std::string TagOf(const std::string& query, const std::string& place) {
   return TagOf(absl::StrCat(place.size(), ".", place, query));
 }
@@ -108,7 +108,7 @@ absl::StatusOr<std::array<int64_t, Count>> ReadPageKeys(const google::protobuf::
   std::array<int64_t, Count> keys = {};
   bool sound = parts.size() == Count;
   for (size_t i = 0; sound && i < Count; ++i) sound = absl::SimpleAtoi(parts[i], &keys[i]);
-  // The token is authentic but malformed. That is a bug, but no reason to abort.
+  // The token is authentic but malformed: a bug, but no reason to abort.
   if (!sound) return absl::InternalError("a page token of ours does not fit its method");
   return keys;
 }

@@ -42,8 +42,8 @@ class RuntimeConfig {
   // Main thread only. INVALID_ARGUMENT for invalid values and files, FAILED_PRECONDITION for
   // changes that need a restart.
   absl::StatusOr<training::v1::ReloadConfigResponse> Reload(bool validate_only);
-  // Called on the main thread a few times a second. Runs requested reloads. Also applies token and
-  // certificate files that have changed, once two checks in a row saw the same files.
+  // Called on the main thread a few times a second. Runs requested reloads. Also applies changed
+  // files of tokens, keys, certificates or webhooks, once two checks in a row saw the same files.
   void Tend();
   // Refuses pending and future requests. Idempotent.
   void Close();

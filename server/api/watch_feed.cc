@@ -73,7 +73,7 @@ void WatchFeed::Advance() {
   {
     absl::MutexLock lock(&mutex_);
     behind = std::exchange(behind_, false);
-    if (behind) pending_.clear();  // The store has the cleared events.
+    if (behind) pending_.clear();  // EventsOf reads them, except log lines.
     after = sent_sequence_;
   }
   absl::StatusOr<std::vector<JobEvent>> replay = std::vector<JobEvent>();

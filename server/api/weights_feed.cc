@@ -137,7 +137,7 @@ void WeightsFeed::FinishOnce(const absl::Status& status) {
   sink_->Finish(status);
 }
 
-// Intervals are measured by the worker's clock, which differs between attempts.
+// An interval has passed by the worker's clock, which differs between attempts, or by this one.
 bool WeightsFeed::IsDue(const HeldWeights& held) const {
   return sent_.number == 0 || ended_ != nullptr || held.weights.last() ||
          held.weights.claim() != sent_.claim ||

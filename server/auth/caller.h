@@ -52,8 +52,8 @@ class Authenticator {
   virtual uint64_t generation() const { return 0; }
 };
 
-// An authenticator to which every caller is an admin. Used if only this machine can
-// reach the daemon and no tokens are configured.
+// An authenticator to which every caller is an admin, for tests. In the daemon, TokenAuthenticator
+// does the same if neither tokens, JWTs nor a client CA are configured.
 class OpenAuthenticator final : public Authenticator {
  public:
   absl::StatusOr<Caller> Authenticate(const Credentials&) const override { return Caller(); }

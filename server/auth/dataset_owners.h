@@ -26,8 +26,8 @@ namespace genesis {
 // The record of a dataset is the file <root>/.owners/<name>, one owner a line. All records are kept
 // in memory, so that no request reads folders.
 //
-// Owner: the daemon. Threads: any. Add, Copy, Leave and Forget block on the disk. Failure: the
-// statuses of the file system, and those below.
+// Owner: the daemon. Threads: any. Add, Copy, Leave, Delete and Forget block on the disk. Failure:
+// the statuses of the file system, and those below.
 class DatasetOwners {
  public:
   // Returns the bytes of an owner's checkpoints.
@@ -66,8 +66,8 @@ class DatasetOwners {
   // Removes the caller from the owners, durably, if others remain. Returns false if the caller, as
   // an admin or the only owner, may delete the dataset instead.
   absl::StatusOr<bool> Leave(const Caller& caller, const std::string& dataset);
-  // Runs `remove` to delete a dataset, and then drops its record; if others own it too, only ends
-  // the caller's ownership. Returns the error of CheckChange or `remove`.
+  // Deletes a dataset by `remove`, then drops its record. If the caller is not an admin and others
+  // own it too, only ends the caller's ownership. Returns the error of a step that fails.
   absl::Status Delete(const Caller& caller, const std::string& dataset,
                       const std::function<absl::Status()>& remove);
   // Removes the record of a dataset that is gone.

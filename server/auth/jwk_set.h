@@ -25,7 +25,7 @@ class JwkSet {
   static absl::StatusOr<JwkSet> Parse(const std::string& text, const std::string& path);
 
   // Checks the signature of a JWT in compact form (RFC 7515): RS256 or ES256 by the key that the
-  // header's `kid` names. Returns OK if that key has signed header and claims.
+  // header's `kid` names; a single key needs no `kid`. OK if the key signed header and claims.
   absl::Status Verify(const std::string& token) const;
 
  private:

@@ -15,7 +15,7 @@ absl::StatusOr<std::string> ReadSettingFile(const std::string& key, const std::s
 // may change.
 absl::StatusOr<std::string> ReadTrustedFile(const std::string& key, const std::string& path);
 
-// Same, for a file with a secret. Refuses a file that other users may read or change.
+// Same, for a file with a secret. Refuses a file that others may use or its group change.
 absl::StatusOr<std::string> ReadSecretFile(const std::string& key, const std::string& path);
 
 }  // namespace genesis

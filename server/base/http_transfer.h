@@ -23,7 +23,7 @@ class HttpTransfer {
   HttpTransfer(const HttpTransfer&) = delete;
   HttpTransfer& operator=(const HttpTransfer&) = delete;
 
-  // Null if libcurl could not create it; then no other method may be called.
+  // Returns null if libcurl could not create a handle; then no other method may be called.
   CURL* handle() const { return easy_.get(); }
 
   template <typename T>
@@ -32,7 +32,7 @@ class HttpTransfer {
   }
   void AddHeader(const std::string& header);
   void SetBody(std::string body, const std::string& content_type);
-  // `abort` is called at least once a second; the transfer ends when it returns true.
+  // Ends the transfer when `abort` returns true. It is called at least once a second.
   void AbortIf(std::function<bool()> abort);
 
   // Runs the request and blocks until it has ended.

@@ -25,7 +25,7 @@ std::optional<TraceContext> ParseTraceparent(std::string_view header);
 // they are the same after a restart.
 TraceContext TraceOf(const training::v1::Job& job);
 
-// Returns the ID of the span `name` in `trace`. It is always the same for the same name.
+// Returns the ID of the span `name` in `trace`. It is always the same for the same trace and name.
 std::string SpanId(const TraceContext& trace, const std::string& name);
 
 }  // namespace genesis

@@ -26,7 +26,7 @@ class CheckpointDownload {
   // Ends the download before byte `end` of the file.
   void StopAt(int64_t end) { end_ = end; }
 
-  // Blocks on the disk. DATA_LOSS if the file is gone or its size differs from the record.
+  // Opens the file; blocks on the disk. DATA_LOSS if it is gone or of another size than recorded.
   absl::Status Open();
   // Blocks on the disk. Returns at most `most` bytes; "" at the end. DATA_LOSS if too few are left.
   absl::StatusOr<std::string> Read(int64_t most);

@@ -84,8 +84,8 @@ class CheckpointFiles {
 std::string CheckpointPath(const std::string& dir, const std::string& id);
 std::string ManifestPathOf(const std::string& path);
 
-// Returns "" if a user may give a checkpoint this ID, otherwise what is accepted: any form except
-// that of the checkpoints that jobs write.
+// Returns "" if a user may give a checkpoint this ID, otherwise what is accepted: lower-case
+// letters, digits and '-', but no name that a job would give its own checkpoint.
 std::string CheckpointIdFault(const std::string& id);
 
 }  // namespace genesis

@@ -26,13 +26,13 @@ export function policyButton(policy, done) {
 }
 
 /**
- * Returns whether the caller may change what this owner has, as the daemon decides.
+ * Returns whether the caller may change what this owner has, by the same rule as the daemon.
  * @param {{caller: string, caller_role: string}} caller @param {string} owner
  */
 export const mayChange = (caller, owner) => caller.caller_role === "admin" || (caller.caller_role === "submitter" && caller.caller === owner);
 
 /**
- * Returns the buttons for a job in its state. Jobs that the caller may not change have none.
+ * Returns the buttons for a job in its state. Jobs that have ended, or that the caller may not change, have none.
  * @param {any} job @param {{caller: string, caller_role: string}} caller @param {() => void} done
  */
 export function actionsOf(job, caller, done) {

@@ -15,7 +15,7 @@ export class ApiError extends Error {
   }
 }
 
-/** Is called when the daemon asks for a token. */
+/** The function that is called when the daemon asks for a token. */
 let onUnauthorized = () => {};
 
 /** @param {() => void} callback */
@@ -26,7 +26,7 @@ export function whenUnauthorized(callback) {
 export const hasToken = () => Boolean(sessionStorage.getItem(TOKEN));
 
 /**
- * Keeps the token until the tab is closed.
+ * Keeps the token until the tab is closed; an empty one removes it.
  * @param {string} token
  */
 export function setToken(token) {
@@ -118,7 +118,7 @@ export const jobPath = (job) => `jobs/${encodeURIComponent(job)}`;
  */
 
 /**
- * A WatchJobs stream that reconnects with its cursor. Hidden pages hold no connection, because browsers allow only six for each server.
+ * A WatchJobs stream that reconnects with its cursor. Pages hidden for 30 seconds hold no connection, because browsers allow only six for each server.
  */
 export class Stream {
   /**

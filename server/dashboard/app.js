@@ -8,7 +8,7 @@ import { showJobs } from "./jobs.js";
 import { showSweep, showSweeps } from "./sweeps.js";
 
 /**
- * What the frame gives to a screen.
+ * The parts of the frame that a screen uses.
  * @typedef {Object} Frame
  * @property {HTMLElement} main
  * @property {Promise<{caller: string, caller_role: string}>} caller
@@ -61,7 +61,7 @@ function signOut() {
 }
 
 /**
- * Signs in by the code of a link (genesis.open), which leaves the address bar first.
+ * Signs in by the code of a link (genesis.open), after removing it from the address bar.
  * @param {string} path @param {URLSearchParams} query
  */
 async function followLink(path, query) {

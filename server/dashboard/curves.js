@@ -5,7 +5,7 @@ export const POINTS = 1000;
 const METRICS = ["loss", "loss_scale", "grad_norm", "learning_rate", "step_seconds", "memory_bytes"];
 
 /**
- * Points of a job, each of one or more steps. A metric that was not finite in any step of a point is NaN there.
+ * Points of a job, each of one or more steps. A metric without a finite value in a point is NaN there.
  * @typedef {Object} Points
  * @property {number[]} first @property {number[]} last @property {number[]} counts @property {number[]} skipped
  * @property {number[]} training @property {number[]} times @property {number[]} samples
@@ -15,7 +15,7 @@ const METRICS = ["loss", "loss_scale", "grad_norm", "learning_rate", "step_secon
 /** @typedef {"step" | "training" | "clock" | "samples"} Axis */
 
 const zone = new Intl.DateTimeFormat([], { timeZoneName: "short" }).formatToParts().find((part) => part.type === "timeZoneName")?.value;
-/** What charts may have as x, with the names for people. The clock is that of the browser. */
+/** The choices of x for charts, with their names for people. The clock is that of the browser. */
 export const AXES = /** @type {[Axis, string][]} */ ([["step", "Step"], ["training", "Training time"], ["clock", `Clock, ${zone}`], ["samples", "Samples"]]);
 
 const numbers = (/** @type {any[] | undefined} */ list) => (list ?? []).map(Number);
@@ -123,7 +123,7 @@ export function throughput(points) {
 }
 
 /**
- * Smooths by an exponential moving average that is corrected for its start, so that a constant stays one.
+ * Smooths by an exponential moving average that is corrected for its start, so that a constant curve stays constant.
  * @param {number[]} values @param {number} weight 0 to below 1
  */
 export function smooth(values, weight) {
@@ -154,7 +154,7 @@ export function resolution(points) {
 }
 
 /**
- * What happened to a job, as marks for the charts and rows for the list.
+ * An event of a job, as a mark for the charts and a row for the list.
  * @typedef {Object} Mark
  * @property {"restart" | "fallback" | "checkpoint" | "evaluation" | "report" | "incident" | "state"} kind
  * @property {number} time Unix seconds

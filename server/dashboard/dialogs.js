@@ -1,4 +1,4 @@
-// Dialogs: the request for a token, and the confirmation of actions that cannot be undone.
+// Dialogs: the request for a token, and the confirmation of an action.
 import { h, replace } from "./dom.js";
 
 /** @param {string} name @param {...any} children @returns {HTMLDialogElement} */

@@ -134,7 +134,7 @@ export function secondsLeft(job) {
 }
 
 /**
- * Returns how long a job has trained or trained in all.
+ * Returns the seconds from the first start of a job to its end or to now; NaN before the start.
  * @param {any} job
  */
 export function timeOf(job) {

@@ -42,7 +42,7 @@ function at([xs, ys], x) {
 }
 
 /**
- * Returns mean, lowest and highest of the curves at every x of one of them. Curves that have ended no longer count.
+ * Returns mean, lowest and highest of the curves at every x of any of them. Curves that have ended no longer count.
  * @param {Curve[]} curves @returns {Band}
  */
 export function bandOf(curves) {

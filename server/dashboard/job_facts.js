@@ -9,7 +9,7 @@ const LOG_BYTES = 16384, LOG_SECONDS = 3;
 const fact = (name, value) => (value ? [h("dt", {}, name), h("dd", {}, value)] : []);
 
 /**
- * Returns a message as indented lines, without what is at its default.
+ * Returns a message as indented lines, without fields that are empty, 0, false or unspecified.
  * @param {any} value @param {string} [indent] @returns {string}
  */
 export function outline(value, indent = "") {

@@ -29,7 +29,7 @@ function filterOf(text) {
     const [, kind, value] = /^(owner|label):(.*)$/.exec(part) ?? [];
     const key = kind === "label" ? value.split("=")[0] : "";
     if (kind === "owner") filter.owner = value;
-    // A list, because an empty value, which matches any, is sent too.
+    // The value is a list, because api.js leaves out an empty string, which matches any value here.
     else if (key) filter[`labels.${key}`] = [value.slice(key.length + 1)];
     else if (kind !== "label") filter.id_prefix = part.toLowerCase();
   }

@@ -57,7 +57,7 @@ export function showSparkline(element, id, live) {
   next();
 }
 
-/** Forgets rows that are no longer visible. */
+/** Forgets the rows that wait for a curve; visible rows ask again. */
 export function forgetWanted() {
   wanted.clear();
 }

@@ -18,7 +18,7 @@ const head = (names) => h("thead", {}, h("tr", {}, names.map((name) => h("th", {
 const sweepLink = (id) => h("a", { href: `#/sweeps/${encodeURIComponent(id)}`, class: "mono" }, id);
 
 /**
- * Returns the trials with a value, best first, then the others, by number.
+ * Returns the trials with a value, best first and those stopped early last, then the others, by number.
  * @param {any} sweep @returns {any[]}
  */
 function ranked(sweep) {

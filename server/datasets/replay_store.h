@@ -49,7 +49,7 @@ class ReplayStore {
   // now; OK if neither prevents it.
   absl::Status CheckRoom(const AppendTarget& target, const ReplayBatch& batch) const;
 
-  // Blocks on the disk. The transitions are durable when OK is returned. A buffer that does not
+  // Appends the batch, durably when OK is returned. Blocks on the disk. A buffer that does not
   // exist is created and belongs to the caller. Requires the columns of the target.
   absl::StatusOr<Result> Append(const AppendTarget& target, ReplayBatch batch);
 

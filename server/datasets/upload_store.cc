@@ -41,7 +41,7 @@ std::string NameOf(const UploadStore::File& file) {
   return absl::StrCat(file.sha256, ".", file.kind);
 }
 
-// The name contains the size, so that uploads announced with two sizes do not collide.
+// Returns a name with the size, so that uploads announced with two sizes do not collide.
 std::string PartNameOf(const UploadStore::File& file) {
   return absl::StrCat(kPartPrefix, file.size_bytes, "-", NameOf(file));
 }

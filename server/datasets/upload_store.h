@@ -55,8 +55,8 @@ class UploadStore {
   absl::StatusOr<training::v1::Upload> Write(const Caller& caller, const File& file, int64_t offset,
                                              absl::string_view piece);
 
-  // Removes the incomplete uploads of the dataset "uploads/SHA256.KIND"; one that has other owners
-  // too only loses this one. NOT_FOUND if there is none, PERMISSION_DENIED for a caller who may not
+  // Removes the incomplete uploads of the dataset "uploads/SHA256.KIND", by the rules of
+  // DatasetOwners::Delete. NOT_FOUND if there is none, PERMISSION_DENIED for a caller who may not
   // change it, ABORTED while a call writes to it. Blocks on the disk.
   absl::Status RemoveIncomplete(const Caller& caller, const std::string& dataset);
 

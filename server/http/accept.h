@@ -14,7 +14,7 @@ bool PrefersOpenMetrics(const std::string& accept);
 // Returns true if `accept` names HTML and does not prefer plain text, as browsers do.
 bool AcceptsHtml(const std::string& accept);
 
-// Returns true if `accept_encoding` names gzip or "*".
+// Returns true if `accept_encoding` names gzip or "*", with a quality above 0.
 bool AcceptsGzip(const std::string& accept_encoding);
 
 // Returns `body` compressed with gzip; nullopt if zlib runs out of memory.

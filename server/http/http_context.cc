@@ -25,7 +25,7 @@ void HttpContext::Add(HttpSessionBase* session) {
   sessions_.insert(session);
 }
 
-// The session is destroyed when its pending operation ends.
+// Sends a session away, or closes it at leaving_connections. It ends with its pending operation.
 void HttpContext::Dismiss(HttpSessionBase* session) {
   if (leaving_.size() >= static_cast<size_t>(limits.leaving_connections())) return session->Close();
   leaving_.insert(session);

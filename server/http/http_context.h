@@ -31,8 +31,8 @@ class HttpSessionBase {
   virtual ~HttpSessionBase() = default;
   // Cancels the session's pending operations on its socket.
   virtual void Close() = 0;
-  // Ends the session after the response that is under way. If no request was read yet, the response
-  // is 503.
+  // Ends the session after the response that is under way. Without one, closes a connection that
+  // has served a request; any other gets a 503.
   virtual void Leave() = 0;
   // Sets HttpRequest::client_gone if the client has closed the connection.
   virtual void CheckClient() = 0;

@@ -18,7 +18,7 @@ std::optional<size_t> FindHeadEnd(absl::string_view bytes, size_t scanned);
 
 // Returns "" or the error of a head: lines that do not end in CRLF, folded or unnamed fields, a
 // duplicate of Host, Content-Length, Transfer-Encoding or another single field, a malformed length,
-// a coding other than just "chunked", or both length and coding.
+// a coding other than just "chunked", both length and coding, or HTTP/1.1 without Host.
 std::string HeadFault(absl::string_view head);
 
 }  // namespace genesis

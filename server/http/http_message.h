@@ -47,7 +47,7 @@ class HttpBody {
   // Called when the previous piece has been written, so that a slow client throttles the producer.
   // `deliver` must be called once, on any thread, now or later.
   virtual void Next(Deliver deliver) = 0;
-  // Called if the client is gone or too slow, or the server stops. Next is not called again.
+  // Called last: after the end, or if the client is gone or too slow, or the server stops.
   virtual void Cancel() = 0;
 };
 
@@ -94,8 +94,8 @@ struct HttpHandlers {
   // Optional. Returns true for requests that must be served no matter how many others are in
   // progress. Their handler must respond immediately.
   std::function<bool(const HttpRequest&)> is_probe = nullptr;
-  // Optional. Builds the response if a request's body is refused or its head could not be read. In
-  // the latter case the request is empty.
+  // Optional. Builds the response to a request that the server itself refuses, e.g. with 413 or
+  // 503. The request is empty if it could not be read.
   std::function<HttpResponse(const HttpRequest&, int status, const std::string& why)> refuse =
       nullptr;
 };

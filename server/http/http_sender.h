@@ -17,8 +17,8 @@
 
 namespace genesis {
 
-// Writes responses to the stream of a session, one after another: short ones in one write, long and
-// streamed ones piece by piece, each piece with its own deadline.
+// A writer of responses to the stream of a session, one after another: short ones in one write,
+// long and streamed ones piece by piece, each piece with its own deadline.
 //
 // Owner: a session, on the server's thread. `Stream` is a beast::tcp_stream or wraps one.
 template <typename Stream>

@@ -94,7 +94,7 @@ class BeastHttpServer : public HttpServer {
   void Run() {
     Accept();
     CheckClients();
-    // Block all signals in the new thread, because the daemon's own threads handle them.
+    // Block all signals in the new thread, because the daemon's main thread handles them.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -39,7 +39,7 @@ struct HttpLimits {
 class HttpServer {
  public:
   // Listens on "host:port" (port 0 picks a free one), with TLS if `tls` is given. Returns
-  // FAILED_PRECONDITION with the address and the cause if the address cannot be bound.
+  // FAILED_PRECONDITION with the cause if it cannot be bound, INVALID_ARGUMENT if it is malformed.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& address,
                                                            HttpHandlers handlers,
                                                            HttpLimits limits = {},

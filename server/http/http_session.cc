@@ -387,7 +387,7 @@ class HttpSession final : public HttpSessionBase,
     if (endless) WatchForEnd();
   }
 
-  // A stream without pending events writes nothing, so only a read detects that the client is gone.
+  // Reads until the client is gone, which a stream without pending events would not notice.
   void WatchForEnd() {
     beast::get_lowest_layer(stream_).expires_never();
     stream_.async_read_some(buffer_.prepare(kDiscardBytes),
@@ -399,7 +399,7 @@ class HttpSession final : public HttpSessionBase,
                             });
   }
 
-  // Called before the next request, and when the connection ends.
+  // Drops the state of the request. Called before the next one, and when the connection ends.
   void EndRequest() {
     ++turn_;
     if (upload_ != nullptr && !responded_) upload_->OnCancel();
@@ -412,8 +412,8 @@ class HttpSession final : public HttpSessionBase,
     responded_ = false;
   }
 
-  // Closing with unread bytes would reset the connection, and the client would lose the response.
-  // So incoming bytes are read and discarded for a short time.
+  // Ends the connection. Closing it with unread bytes would reset it, and the client would lose the
+  // response. So incoming bytes are first read and discarded for up to a second.
   void End() {
     context_->SetIdle(this);
     if constexpr (std::is_same_v<Stream, TlsStream>) {

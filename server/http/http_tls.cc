@@ -20,7 +20,7 @@ std::shared_ptr<ssl::context> MakeContext(const TlsMaterial& material) {
   context->use_private_key(boost::asio::buffer(material.private_key), ssl::context::pem);
   if (!material.client_ca.empty()) {
     context->add_certificate_authority(boost::asio::buffer(material.client_ca));
-    // As in gRPC, clients without a certificate may check health. Other calls need a token.
+    // As in gRPC, clients without certificate may connect, e.g. to check health; the gate decides.
     context->set_verify_mode(ssl::verify_peer);
   }
   return context;

@@ -35,7 +35,7 @@ constexpr size_t kMaxPathChecks = 64;
 std::string NewJobId() { return absl::StrFormat("job-%012x", RandomNumber() & 0xffffffffffffULL); }
 
 // Returns an error unless the path exists below the root, no link leads out of it, and `sees`
-// returns true for it without links.
+// returns true for its path relative to the root, with links resolved.
 template <typename Sees>
 std::optional<FieldError> PathError(const std::string& datasets_root, const JobPath& named,
                                     const Sees& sees) {

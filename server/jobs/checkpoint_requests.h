@@ -29,21 +29,21 @@ class CheckpointRequests {
   void Record(const training::v1::Checkpoint& checkpoint,
               const Callback<training::v1::Checkpoint>& callback);
   // Removes the record and passes it to the callback, which removes the file. NOT_FOUND;
-  // FAILED_PRECONDITION if an unfinished job may need it; PERMISSION_DENIED as Take.
+  // FAILED_PRECONDITION if an unfinished job may need it; PERMISSION_DENIED like Take.
   void Forget(const Caller& caller, const std::string& id,
               const Callback<training::v1::Checkpoint>& callback);
 
-  // Removes the records of the job's checkpoints after `step`, to which it went back.
+  // Removes the records of the job's unnamed checkpoints after `step`, to which the job went back.
   void ForgetAfter(const std::string& job_id, int64_t step);
   // Returns the ID of an unfinished job that may need the checkpoint; "" if there is none.
   std::string NeededBy(const training::v1::Checkpoint& checkpoint) const;
   bool IsAwaited(const std::string& job_id) const { return waiters_.contains(job_id); }
   // Sends the job's worker a request for a checkpoint.
   void Send(const std::string& job_id);
-  // Sends the request again to the worker of a new attempt, which may begin at an earlier step.
+  // Repeats pending requests to the worker of a new attempt. Any checkpoint of it answers them.
   void SendAgain(const std::string& job_id);
-  // Passes a checkpoint of a job to the callers that requested one before its step. A checkpoint
-  // that was being written when a caller requested one is older and does not answer it.
+  // Passes a checkpoint of a job to the callers that requested one at or before its step. One that
+  // was being written when a caller requested a checkpoint is older and does not answer it.
   void Answer(const training::v1::Checkpoint& checkpoint);
   // Ends the pending requests of the job with an error.
   void Refuse(const std::string& job_id, const absl::Status& status);

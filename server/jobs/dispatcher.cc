@@ -325,7 +325,7 @@ void Dispatcher::Assign(const std::string& job_id, const std::vector<WorkerLease
   });
 }
 
-// Stops only as many jobs as needed: the slots freed first may suffice.
+// Stops only as many jobs as needed; counts the slots of jobs that are already stopping.
 bool Dispatcher::MakeRoomFor(const Job& waiting) {
   const WorkerCounts counts = workers_->counts();
   const int ranks = MayBeginWithFewer(waiting, clock_.Steady())

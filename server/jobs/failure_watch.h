@@ -19,8 +19,8 @@ class FailureWatch {
   // Adds a finished job that used reduced precision. Returns true if the trigger fires now.
   bool Add(bool failed);
 
-  // Keeps the failures seen so far: if the trigger has fired, a change from advise
-  // to enforce closes the gate.
+  // Keeps the failures seen so far: if the trigger has fired, closes_gate() becomes
+  // true with a change from advise to enforce.
   void SetAction(FailureWatchAction action) { action_ = action; }
 
   // Returns true if new attempts must start in FP32.

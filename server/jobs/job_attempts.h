@@ -51,7 +51,7 @@ class JobAttempts {
   // Handles a rank that failed or is gone: stops the other ranks; the last one ends the attempt.
   void EndRank(const std::string& job_id, const RankEnd& end);
   void EndGang(const std::string& job_id);
-  // Adopts the workers of a gang; true if the workers of all unfinished ranks are alive.
+  // Adopts the live workers of a gang, and ends the attempt if one is missing; false if none lives.
   bool AdoptGang(const training::v1::Job& job);
   void OnFailed(const training::v1::Job& job, const training::v1::Failure& failure);
   void OnStopped(const training::v1::Job& job);

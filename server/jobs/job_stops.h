@@ -36,8 +36,8 @@ class JobStops {
   // Stops the job for a reason that decides its next state. Requests a checkpoint
   // unless the cause is kPolicy.
   void Stop(const std::string& job_id, const StopRequest& request);
-  // Sends a stop, and kills the worker after scheduling.stop_grace_seconds. `why` is one sentence
-  // for the log.
+  // Sends a stop, and signals the worker if it holds the job after scheduling.stop_grace_seconds.
+  // `why` is one sentence for the log.
   void Ask(const training::v1::Job& job, bool checkpoint, const std::string& why);
 
   // Returns the daemon's own pending stop; nullptr for none.

@@ -46,7 +46,7 @@ void PrecisionControl::Load() {
   PublishPolicy(policy);
 }
 
-// Each source can close the gate, and the reason names all that do.
+// Publishes policy and gate. Each source can close the gate, and the reason names all that do.
 void PrecisionControl::PublishPolicy(const PrecisionPolicy& policy) {
   PrecisionGate gate = options_.gate;
   std::vector<std::string> noes;

@@ -57,7 +57,7 @@ class OwnerUsage {
 
 // Returns job IDs in the order in which they get slots: higher priority first; among equals, the
 // owner who holds the fewest slots, including slots assigned earlier in this order; then the
-// owner with the least recent usage; then the oldest job. (Max-min fairness over slots, as in
+// owner with the smallest recent usage; then the oldest job. (Max-min fairness over slots, as in
 // Hadoop's fair scheduler.)
 std::vector<std::string> QueueOrder(const std::vector<WaitingJob>& waiting,
                                     const std::vector<HoldingJob>& holding, const OwnerUsage& usage,

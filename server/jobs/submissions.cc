@@ -49,7 +49,7 @@ bool IsWanted(const Job& job) {
          (job.state() == training::v1::JOB_STATE_QUEUED && job.submission().claim() == 0);
 }
 
-// Workers of an attempt that has ended exit by themselves. Other workers get no grace time.
+// Returns the time to exit after an attempt; 0 without one, or if the job is paused or cancelled.
 absl::Duration GraceOf(const Job* job) {
   if (job == nullptr) return absl::ZeroDuration();
   const bool over = job->submission().claim() != 0 &&

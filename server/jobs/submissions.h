@@ -29,7 +29,7 @@ class Submissions {
   Submissions(const JobContext& context, JobAttempts* attempts)
       : context_(context), launchers_(context.options.launchers), attempts_(*attempts) {}
 
-  // Called after the table is loaded. Requests of an earlier daemon still belong to its jobs.
+  // Tracks the requests of an earlier daemon again. Called after the table is loaded.
   void Recover();
   // Called a few times a second.
   void OnTime();
@@ -64,7 +64,7 @@ class Submissions {
   void CancelStranger(Kind kind, const LaunchStatus& status);
   void Poll(Kind kind);
   void OnPolled(Kind kind, const absl::StatusOr<std::vector<LaunchStatus>>& all);
-  // Handles a request that is not listed, as ended. If it is wanted, waits for kListing first.
+  // Treats a request that the cluster does not list as ended; if it is wanted, only after kListing.
   void OnUnlisted(const std::string& name, const Tracked& tracked);
   void OnStatus(const std::string& name, Tracked& tracked, const LaunchStatus& status);
   // Keeps a request whose workers the cluster stopped and will restart.

@@ -42,7 +42,7 @@ absl::Status Fault(const ApiServer::Options& options, const HttpTransfer& transf
   }
 }
 
-// The server's address without a path; REQUEST_TARGET sends the call's target as it is.
+// Returns the server's address without a path; REQUEST_TARGET sends the call's target as it is.
 Address AddressOf(const ApiServer::Options& options) {
   const bool is_v6 = absl::StrContains(options.host, ":");
   Address address(curl_url(), &curl_url_cleanup);
@@ -74,7 +74,7 @@ absl::StatusOr<ApiServerReply> ApiServer::Call(const ApiServerCall& call) const 
   transfer.AddHeader("Accept: application/json");
   transfer.AddHeader(absl::StrCat("Authorization: Bearer ", absl::StripAsciiWhitespace(*token)));
   if (!call.body.empty()) transfer.SetBody(call.body, call.content_type);
-  // The pod's own API server: no proxy, and only the CA of the service account is trusted.
+  // The API server is reached without a proxy, and only the CA in kubernetes.ca_file is trusted.
   transfer.Set(CURLOPT_NOPROXY, "*");
   transfer.Set(CURLOPT_CAINFO_BLOB, &certificates);
   transfer.Set(CURLOPT_CAPATH, static_cast<const char*>(nullptr));

@@ -20,7 +20,7 @@ constexpr char kGpu[] = "nvidia.com/gpu";
 constexpr int kKeptSeconds = 600;
 constexpr int kMaxDepth = 64;
 
-// Plain scalars are read as kubectl reads them (YAML 1.1): 0440 is an octal number.
+// Converts a scalar. As in kubectl (YAML 1.1), 0440 is an octal number.
 Json ScalarOf(const YAML::Node& node) {
   const std::string& text = node.Scalar();
   if (node.Tag() == "!") return text;  // Quoted.
@@ -136,7 +136,7 @@ std::string WhyItWaits(const Json& pod) {
   return "";
 }
 
-// Returns why the pod failed; "" if it did not fail.
+// Returns why the pod failed; "" if it did not fail or the reason is unknown.
 std::string WhyItFailed(const Json& pod) {
   const Json disrupted = Condition(pod, "DisruptionTarget", "True");
   if (!disrupted.is_null()) {

@@ -14,7 +14,7 @@
 
 namespace genesis {
 
-// The state of a job at one moment. `version` increases with every change of any job.
+// The state of a job. `version` increases with every change of any job; 0 if read from the store.
 struct JobSnapshot {
   training::v1::Job job;
   int64_t version = 0;
@@ -32,8 +32,8 @@ class JobWatcher {
   virtual void Notify(std::shared_ptr<const JobSnapshot> snapshot, const JobEvents& events) = 0;
 };
 
-// The sender of durable changes to watchers. It keeps nothing for slow watchers: each has a bounded
-// queue of its own. Watchers of all jobs read log(). Thread-safe. Holds no lock while it calls a
+// The sender of committed changes to watchers. It keeps nothing for slow watchers: each has its own
+// bounded queue. Watchers of all jobs read log(). Thread-safe. Holds no lock while it calls a
 // watcher.
 class EventHub {
  public:

@@ -29,8 +29,8 @@ namespace genesis {
 // runs the announcements. If the store refuses, all changes since the last commit are undone, and
 // nothing is counted or published. Unfinished jobs are kept in memory, with the 64 finished ones
 // that were written or read last; the rest is read from the store. Owner: JobManager. Threads: the
-// writer's; any for view(). Failure: Commit returns the store's status. A failed read is logged and
-// returns an empty result.
+// writer's; any for view(). Failure: Commit returns the store's status. A failed read returns
+// an empty result and is logged, except by BaselineOf.
 class JobTable {
  public:
   JobTable(JobStore* store, EventHub* hub, const Clock& clock = Clock::System())
@@ -79,7 +79,7 @@ class JobTable {
   std::vector<training::v1::Checkpoint> CheckpointsOf(const std::string& job_id) const;
   std::optional<training::v1::Checkpoint> FindCheckpoint(const std::string& id) const;
 
-  // Returns FP32 losses of jobs of the same workload (WorkloadKey) for comparison; may be empty.
+  // Returns the FP32 losses of the newest finished job of the workload (WorkloadKey); may be empty.
   training::v1::LossCurve BaselineOf(const std::string& workload) const;
   void PutBaseline(const std::string& workload, const std::string& job_id,
                    const training::v1::LossCurve& curve);

@@ -34,7 +34,7 @@ class PendingEvents {
   absl::Status Write(JobStore& store);
   // Called after the transaction: returns the written events and lines, oldest first.
   std::vector<EventLog::Entry> Take();
-  // Called after a commit that wrote nothing.
+  // Makes Undo keep the lines added so far. Called after a commit that wrote nothing.
   void Settle() { settled_ = all_.size(); }
   // Drops the events and lines added since the last commit.
   void Undo();
@@ -52,7 +52,7 @@ class PendingEvents {
   };
 
   std::vector<Pending> all_;
-  size_t settled_ = 0;  // The first of `all_` are lines left from earlier commits.
+  size_t settled_ = 0;  // Number of lines from earlier commits, at the front of `all_`.
   absl::Time due_ = absl::InfiniteFuture();
 };
 

@@ -73,7 +73,7 @@ class TrainingStats {
   void NoteWait(const std::string& job_id, double ratio);
   // Called when the job has left its worker. /metrics no longer shows it.
   void NoteLeave(const std::string& job_id);
-  // Called when the job was deleted. A later job may have its ID.
+  // Removes the statistics of a deleted job, whose ID a later job may have.
   void Forget(const std::string& job_id);
   // Called when a job has succeeded after `seconds` on workers.
   void NoteSuccess(double seconds);
@@ -82,7 +82,7 @@ class TrainingStats {
 
   // Returns the totals of all jobs since the daemon started.
   StepTotals Totals() const;
-  // Returns true if the newest step of any job ran in reduced precision.
+  // Returns true if the newest step, of whichever job, ran in reduced precision.
   bool newest_step_reduced() const;
   // Returns a moving average of the time that successful jobs spent on workers; 0 before the first.
   double expected_job_seconds() const;
@@ -91,7 +91,7 @@ class TrainingStats {
   training::v1::StatsWindow WindowOf(const std::string& job_id, absl::Duration length,
                                      absl::Time now) const;
   std::vector<training::v1::HistoryPoint> HistoryOf(const std::string& job_id) const;
-  // Returns the bytes held by the CUDA allocator of the job's rank 0; nullopt if not reported.
+  // Returns the bytes allocated (not reserved) on CUDA by rank 0 of the job; nullopt if unknown.
   std::optional<int64_t> DeviceMemoryOf(const std::string& job_id) const;
   // Returns these bytes, summed over all running jobs, keyed by "fp32", "fp16" and "bf16".
   std::map<std::string, int64_t> DeviceMemory() const;

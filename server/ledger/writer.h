@@ -20,8 +20,8 @@ namespace genesis {
 // changes, commits them in one transaction (so a burst costs one fsync), and only then makes them
 // visible. Failure: if the store refuses a commit, changes with a `refused` callback get its
 // error. All other changes, which are worker reports, are retried every second until the store
-// accepts them. Meanwhile store_status() says why the daemon is not ready. Lazy events and
-// retention are written when due and when the thread ends.
+// accepts them. Meanwhile store_status() says why the daemon is not ready. Log lines and
+// retention are written when due; the remaining log lines also when the thread ends.
 class Writer {
  public:
   struct Change {

@@ -30,7 +30,7 @@ constexpr absl::Duration kLongestPause = absl::Minutes(1);
 constexpr absl::Duration kTimeout = absl::Seconds(10);
 constexpr absl::Duration kStopGrace = absl::Seconds(1);
 
-// Names of OpenTelemetry's semantic conventions.
+// Returns the resource, with names of OpenTelemetry's semantic conventions.
 Json MakeResource() {
   return {{"attributes",
            {OtlpAttribute("service.name", "genesisd"), OtlpAttribute("service.version", kVersion),

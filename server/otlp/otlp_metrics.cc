@@ -30,8 +30,8 @@ Json Point(const prometheus::ClientMetric& metric, const Interval& interval, boo
   return point;
 }
 
-// Prometheus buckets are cumulative; OTLP's are not. OTLP leaves out the last bound, which is
-// infinity.
+// Converts a histogram. Prometheus buckets are cumulative, those of OTLP are not, and OTLP leaves
+// out the last bound, which is infinity.
 void FillHistogram(const prometheus::ClientMetric::Histogram& histogram, Json& point) {
   Json counts = Json::array();
   Json bounds = Json::array();

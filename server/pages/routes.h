@@ -11,7 +11,7 @@
 
 namespace genesis {
 
-// Whether the daemon can take traffic, and every reason why not.
+// The readiness of the daemon for traffic, with every reason against it.
 struct Readiness {
   bool ready = false;
   std::vector<std::string> reasons;  // Why not; empty if ready.
@@ -32,9 +32,9 @@ struct RouteSources {
   std::function<void(const std::string& path, int status)> on_response;
 };
 
-// Serves GET and HEAD of the dashboard (server/dashboard), / /metrics /healthz /readyz /api/training/status /api/training/stats.
-// Other requests get a 404 or 405 whose body lists these. /healthz reports that the process serves,
-// /readyz (200 or 503) whether it can take traffic. Stateless; as thread-safe as the sources.
+// Returns a handler of GET and HEAD for the dashboard (server/dashboard) and / /metrics /healthz
+// /readyz /api/training/status /api/training/stats; others get a 404 or 405 whose body lists these.
+// /healthz: the process serves; /readyz: 200 or 503 for traffic. As thread-safe as the sources.
 std::function<HttpResponse(const HttpRequest&)> MakeRoutes(RouteSources sources);
 
 // Returns true for monitoring requests: /healthz, /readyz, /metrics.

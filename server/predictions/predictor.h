@@ -43,7 +43,7 @@ class Predictor final : public WeightsWatcher {
     std::string program;   // genesis-worker.
     std::string log_path;  // Receives the output of the process.
     std::string job_id;    // For messages.
-    // Specification of the job, and its latest checkpoint if it has one.
+    // Specification of the job, and the checkpoint: the requested one, or the job's latest.
     training::v1::LoadWeights first;
     // Returns true if the job has a worker, for whose first version the predictor then waits. Null
     // for a checkpoint.

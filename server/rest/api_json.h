@@ -16,7 +16,7 @@ std::string ToJsonLine(const google::protobuf::Message& message);
 
 HttpResponse JsonResponse(const google::protobuf::Message& message);
 
-// Sets the fields given in the path. INVALID_ARGUMENT if the body contradicts them.
+// Sets the fields given in the path. INVALID_ARGUMENT if body or query contradict them.
 absl::Status ReadPathFields(const std::map<std::string, std::string>& fields,
                             google::protobuf::Message& message);
 

@@ -7,8 +7,8 @@
 
 namespace genesis {
 
-// The run time of protobuf's JSON parser is quadratic in the depth, and its memory is a large
-// multiple of the number of values. So both are counted first, in one pass without allocation.
+// Limits on JSON text, counted in one pass without allocation before protobuf parses it, because
+// its run time is quadratic in the depth and its memory a large multiple of the number of values.
 struct JsonLimits {
   size_t max_depth = 32;
   size_t max_values = 10'000;  // Commas, colons and opening brackets.

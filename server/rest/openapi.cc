@@ -38,7 +38,7 @@ struct Tag {
   std::vector<const char*> paths;  // Path prefixes of its operations.
 };
 
-// An operation belongs to the first tag with a matching path.
+// Returns the tags. An operation belongs to the first one with a matching path prefix.
 const std::vector<Tag>& Tags() {
   static const auto& tags = *new std::vector<Tag>{
       {"events",

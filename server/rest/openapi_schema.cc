@@ -25,7 +25,7 @@ Json Scalar(const char* type, const char* format = "", const char* pattern = "")
   return schema;
 }
 
-// Timestamps and field masks are strings in JSON.
+// Returns the schema of a timestamp or a field mask, which are strings in JSON.
 Json WellKnown(const Descriptor& type) {
   return Scalar("string", type.name() == "Timestamp" ? "date-time" : "");
 }

@@ -19,7 +19,7 @@ class OpenApiSchemas {
  public:
   // Returns {"$ref": ...}.
   Json Reference(const google::protobuf::Descriptor& type);
-  // The same for the body of a request, in which the daemon refuses unknown fields. The fields of
+  // Returns it for the body of a request, in which the daemon refuses unknown fields. The fields of
   // the path are not in the body.
   Json Request(const google::protobuf::Descriptor& type, const std::set<std::string>& in_path);
   Json FieldSchema(const google::protobuf::FieldDescriptor& field);

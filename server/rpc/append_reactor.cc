@@ -13,8 +13,8 @@ namespace {
 using training::v1::AppendTrajectoriesRequest;
 using training::v1::AppendTrajectoriesResponse;
 
-// One message may be appended while the next one is read. A cancel makes the current or the next
-// read return ok = false, where the call is finished unless an append is in progress.
+// The reader of one stream of batches. It may append one message while it reads the next. A cancel
+// makes a read return ok = false, after which the call ends, once no append is in progress.
 class AppendReactor final : public grpc::ServerReadReactor<AppendTrajectoriesRequest> {
  public:
   AppendReactor(const ApiCall& call, grpc::CallbackServerContext* context, ReplayStore* store,

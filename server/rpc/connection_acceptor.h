@@ -17,11 +17,11 @@
 
 namespace genesis {
 
-// The listener in place of gRPC's own, which stop accepting permanently once the process has
+// A listener in place of gRPC's own ones, which stop accepting permanently once the process has
 // run out of file descriptors (seen with 1.51). A connection over the limit is closed immediately,
 // so that its client can retry. Later connections are served as soon as there is room.
 //
-// Owner: TrainingListener or WorkerListener. Threads: its own, which calls `take` and `refused`.
+// Owner: Training-, Worker- or WeightsListener. Threads: its own; it calls `take` and `refused`.
 // Failure: none after the start; kernel errors are retried.
 class ConnectionAcceptor {
  public:

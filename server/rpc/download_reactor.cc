@@ -17,8 +17,8 @@ using training::v1::DownloadCheckpointResponse;
 constexpr char kMethod[] = "DownloadCheckpoint";
 constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
-// At most one file read or client write is in progress, so no lock is needed. A cancel makes the
-// write fail, where the call is finished.
+// The writer of one download. It has at most one file read or client write in progress, so it needs
+// no lock. A cancel makes the write fail, after which OnWriteDone ends the call.
 class DownloadReactor final : public grpc::ServerWriteReactor<DownloadCheckpointResponse> {
  public:
   DownloadReactor(const ApiCall& call, JobManager* jobs, CheckpointFiles* files,
@@ -55,7 +55,7 @@ class DownloadReactor final : public grpc::ServerWriteReactor<DownloadCheckpoint
     return absl::OkStatus();
   }
 
-  // After StartWrite or End, another thread may have deleted this object.
+  // Sends the next piece. After StartWrite or End, another thread may have deleted this object.
   void SendNext() {
     bool whole = false;
     const absl::Status read = GuardedStatus(kMethod, [&] { return ReadNext(whole); });

@@ -15,8 +15,8 @@ namespace {
 using training::v1::ImportCheckpointRequest;
 using training::v1::ImportCheckpointResponse;
 
-// At most one read or import step is in progress, so no lock is needed. A cancel makes the current
-// or the next read return ok = false.
+// The reader of one import. At most one read or import step is in progress, so it needs no lock. A
+// cancel makes the current or the next read return ok = false.
 class ImportReactor final : public grpc::ServerReadReactor<ImportCheckpointRequest> {
  public:
   ImportReactor(const ApiCall& call, grpc::CallbackServerContext* context, JobManager* jobs,
@@ -69,7 +69,7 @@ class ImportReactor final : public grpc::ServerReadReactor<ImportCheckpointReque
     return upload_.Begin(announced);
   }
 
-  // After End, another thread may have deleted this object.
+  // Ends the call, after which another thread may have deleted this object.
   void End(const absl::Status& status) {
     call_.Done(id_, status);
     grpc::ServerReadReactor<ImportCheckpointRequest>::Finish(ToGrpcStatus(status));

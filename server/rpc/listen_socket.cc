@@ -47,7 +47,7 @@ int Listen(const addrinfo& where, int* port) {
   // The port is at the same offset in both address types.
   reinterpret_cast<sockaddr_in*>(&address)->sin_port = htons(static_cast<uint16_t>(*port));
   if (where.ai_family == AF_INET6) {
-    // [::] also serves IPv4, as users expect, unless the name has addresses of both families.
+    // [::] also serves IPv4, as users expect; an IPv4 address of a name gets its own socket.
     const int v6_only =
         IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6*>(where.ai_addr)->sin6_addr)
             ? 0

@@ -33,8 +33,8 @@ class ResetBudget {
 //
 // It reads the counters that gRPC's transports keep for channelz
 // (https://github.com/grpc/proposal/blob/master/A14-channelz.md). A transport counts
-// while it reads from the socket; handlers run later, on a slow processor tens of
-// thousands of calls later.
+// while it reads from the socket. Handlers would count too late: on a slow processor they
+// run tens of thousands of calls later.
 //
 // Owner: TrainingListener. Threads: its own. It calls `on_flood` with the client in gRPC's form
 // ("ipv4:10.0.0.1:4711", "unix:") each time the client uses up its budget.

@@ -9,8 +9,8 @@
 namespace genesis {
 namespace {
 
-// gRPC's C++ classes take files to watch or certificates that never change. The C core can fetch
-// certificates at each handshake, which is needed here.
+// Credentials whose certificates the C core of gRPC fetches at each handshake. The C++ classes
+// offer only files to watch, or certificates that never change.
 class ReloadingCredentials final : public grpc::ServerCredentials {
  public:
   ReloadingCredentials(const TlsStore* store, bool client_certificates) : store_(store) {

@@ -31,7 +31,7 @@ class TrainingListener {
     const Settings* settings = nullptr;         // Read during Start only.
     const TlsStore* tls = nullptr;              // Null disables TLS. Must outlive the listener.
     std::vector<grpc::Service*> services = {};  // Must outlive it too.
-    // Called just before the server closes a connection, with the reason: "file_handles",
+    // Called when the server closes a connection, with the reason: "file_handles",
     // "max_connections" or "resets".
     ConnectionAcceptor::Refused refused = [](const std::string&) {};
     // Called for each call of an unknown method.

@@ -13,7 +13,7 @@
 namespace genesis {
 namespace {
 
-// `Feed`: WatchFeed, FleetFeed or WeightsFeed.
+// A gRPC stream as the sink of a `Feed`: WatchFeed, FleetFeed or WeightsFeed.
 template <typename Feed>
 class WatchReactor final : public grpc::ServerWriteReactor<typename Feed::Response>,
                            public WatchSink<typename Feed::Response> {

@@ -24,7 +24,7 @@ class WeightsListener {
   WeightsListener(const WeightsListener&) = delete;
   WeightsListener& operator=(const WeightsListener&) = delete;
 
-  // Idempotent.
+  // Stops accepting connections. Idempotent.
   void Stop() { acceptor_.Stop(); }
 
  private:

@@ -143,7 +143,7 @@ class AttachReactor final : public grpc::ServerBidiReactor<AttachRequest, Attach
   AttachRequest request_;
 };
 
-// Takes one version of the weights of a job from a worker of another host.
+// The receiver of one version of a job's weights from a worker of another host.
 class SendWeightsReactor final : public grpc::ServerReadReactor<SendWeightsRequest> {
  public:
   SendWeightsReactor(WeightsHub* weights, ApiCall call)

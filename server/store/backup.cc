@@ -70,7 +70,7 @@ absl::Status Copy(const std::string& from, const std::string& to) {
   return status.ok() ? SyncPath(to) : status;
 }
 
-// Relies on names that sort by time. Ignores a copy that cannot be removed.
+// Removes unfinished copies and all but the newest 10, whose names sort by time. Ignores errors.
 void RemoveOld(const std::string& dir) {
   std::vector<std::string> copies;
   std::error_code ignored;

@@ -45,8 +45,8 @@ bool HasEnded(const std::string& pid) {
   return readlink(absl::StrCat("/proc/", pid, "/exe").c_str(), &ignored, 1) < 0 && errno == ENOENT;
 }
 
-// If a daemon is killed while it starts a worker, its forked copy, the future worker, still holds
-// the lock. The copy exits immediately, so wait for it.
+// Takes the lock. Waits up to 5 s if the process that took it is dead: when a daemon is killed
+// while it forks a worker, the forked copy still holds the lock, but exits immediately.
 absl::Status Lock(int fd, int holder_fd, const std::string& path) {
   const absl::Time patience = SteadyNow() + absl::Seconds(5);
   while (flock(fd, LOCK_EX | LOCK_NB) != 0) {

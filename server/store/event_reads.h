@@ -60,7 +60,7 @@ absl::StatusOr<std::vector<training::v1::JobEvent>> ReadAllEvents(Database& data
 absl::StatusOr<int64_t> ReadLastSequence(Database& database);
 
 // Returns the newest sequence number up to which events of the query may be missing because a job
-// had too many of a kind; 0 if none is missing. Labels and states are not considered.
+// had too many of a kind; 0 if none is missing. Labels, states and `since` do not count.
 absl::StatusOr<int64_t> ReadDroppedThrough(Database& database, const EventQuery& query);
 
 // Returns the kept log lines of a job as events, oldest first.

@@ -23,7 +23,7 @@ namespace genesis {
 class HistoryStore {
  public:
   struct Query {
-    // Position of a row: its time in seconds since the Unix epoch, and its number.
+    // Position of a row: its time in milliseconds since the Unix epoch, and its number.
     struct Place {
       int64_t milliseconds = 0;  // Unix time.
       int64_t number = 0;

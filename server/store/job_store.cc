@@ -231,7 +231,7 @@ absl::Status JobStore::PutMetadata(const std::string& key, const std::string& va
 }
 
 absl::Status JobStore::PutCheckpoint(const training::v1::Checkpoint& checkpoint) {
-  // Removing it first makes a rewritten checkpoint the newest. REPLACE would not run the triggers.
+  // Removing it first makes a rewritten checkpoint the newest. REPLACE skips the delete trigger.
   if (absl::Status removed = RemoveCheckpoint(checkpoint.id()); !removed.ok()) return removed;
   absl::StatusOr<Statement> put = database_->Prepare(
       "INSERT INTO checkpoints(id, job_id, step, path, checkpoint, owner, size_bytes) "

@@ -51,13 +51,13 @@ class JobStore {
   // Inserts or replaces the job with this ordinal, its position in the order of acceptance.
   absl::Status PutJob(int64_t ordinal, const training::v1::Job& job);
   // Removes the job with its events and log lines; its checkpoint records only if
-  // `with_checkpoints`. Deletions of earlier jobs of this ID remain.
+  // `with_checkpoints`. Deletion events of earlier jobs with this ID remain.
   absl::Status RemoveJob(const std::string& id, bool with_checkpoints);
   // Returns the event's sequence number, which is larger than all previous ones. `labels` are the
   // labels of its job after the event.
   absl::StatusOr<int64_t> AddEvent(const training::v1::JobEvent& event, const Labels& labels = {});
-  // Removes all events of the job and kind except the newest 1000, or for deletions, of any job,
-  // except the newest 10,000. Records in dropped_events that some are missing.
+  // Removes all events of the job and kind except the newest 1000; for the kind "deleted", those of
+  // all jobs except the newest 10,000. Records in dropped_events that some are missing.
   absl::Status PruneEvents(const std::string& job_id, const std::string& kind);
   // Stores the line of a log event.
   absl::Status AddLogLine(const training::v1::JobEvent& line);

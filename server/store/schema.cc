@@ -255,7 +255,7 @@ absl::Status ClassifyEvents(Database& database) {
     if (!row.ok()) return row.status();
     if (!*row) return database.Execute("DELETE FROM events WHERE kind = 'log_line'");
     JobEvent event;
-    // An unreadable event stays as it is; readers replace it.
+    // An unreadable event keeps its job, owner and state, but loses its content.
     if (!event.ParseFromString(old->Text(2))) event.Clear();
     event.set_job_id(old->Text(1));
     event.set_owner(old->Text(3));
@@ -321,8 +321,8 @@ absl::Status MakeSchema(Database& database, int64_t version) {
   return version == 6 ? MakeSchema6(database) : database.Execute(kSchema7);
 }
 
-// Protobuf serializes strings that are not UTF-8 but refuses to parse them, so the bytes are
-// checked by parsing them.
+// Serializes the message so that it can be parsed. Protobuf also serializes strings that are not
+// UTF-8, which it refuses to parse; BoundTexts repairs them.
 template <typename Message>
 std::string ReadableBytes(const Message& message) {
   std::string bytes = message.SerializeAsString();

@@ -47,7 +47,7 @@ class Statement {
 
 // One SQLite connection. Used by one thread at a time. Errors contain SQLite's message and the
 // path. Failure: RESOURCE_EXHAUSTED disk full, UNAVAILABLE locked by another process, DATA_LOSS
-// damaged, FAILED_PRECONDITION read-only, INTERNAL anything else.
+// damaged, FAILED_PRECONDITION read-only or not accessible, INTERNAL anything else.
 class Database {
  public:
   enum class Access { kReadWrite, kReadOnly };

@@ -29,8 +29,8 @@ absl::StatusOr<std::vector<StoredSweep>> ReadOpenSweeps(Database& database);
 absl::StatusOr<std::vector<StoredSweep>> ReadSweeps(Database& database, const std::string& owner,
                                                     int64_t before, int64_t limit);
 
-// Inserts the sweep and its trials and returns its ordinal. Removes the sweeps that ended first if
-// more than 1000 have ended. Call between Begin and Commit, as WriteSweep.
+// Inserts the sweep and its trials and returns its ordinal. If more than 1000 sweeps have ended,
+// removes those of them accepted first. Call between Begin and Commit, like WriteSweep.
 absl::StatusOr<int64_t> InsertSweep(Database& database, const StoredSweep& stored);
 // Replaces the record of the sweep and its trials with these numbers.
 absl::Status WriteSweep(Database& database, const StoredSweep& stored,

@@ -64,8 +64,8 @@ struct WebhookChanges {
     std::string endpoint;
     training::v1::JobEvent event;
   };
-  std::map<std::string, int64_t> cursors = {};  // One per endpoint; the others are dropped.
-  std::vector<Addition> added = {};             // Ignored for a forgotten endpoint.
+  std::map<std::string, int64_t> cursors = {};  // One per endpoint; other endpoints are removed.
+  std::vector<Addition> added = {};             // Ignored for endpoints not in `cursors`.
   std::vector<WebhookAttempt> attempts = {};
   absl::Time now = absl::InfinitePast();
 };

@@ -54,7 +54,7 @@ bool IsWhole(const std::string& path) {
 }
 
 // Returns the message with the last field of the path; null if a message on the way is not set.
-// Creates none, which could end another of a oneof.
+// Creates none, because that could clear another member of a oneof.
 Message* ParentOf(const std::string& path, JobSpec& job) {
   std::vector<std::string> names = absl::StrSplit(path, '.');
   names.pop_back();

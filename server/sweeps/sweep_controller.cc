@@ -44,7 +44,7 @@ bool IsSubmitted(const Trial& trial) {
   return trial.state() != training::v1::JOB_STATE_UNSPECIFIED;
 }
 
-// Trials belong to the owner of the sweep and may do what its owner may.
+// Returns the caller that submits the trials: the owner of the sweep, with the role submitter.
 Caller CallerOf(const Sweep& sweep) {
   return {.name = sweep.owner(), .role = Role::kSubmitter, .peer = ""};
 }
@@ -84,7 +84,7 @@ Sweep NewSweep(const Caller& caller, const CreateSweepRequest& request) {
   return sweep;
 }
 
-// Returns the existing sweep for a repeated request.
+// Returns the existing sweep for a repeated request; ALREADY_EXISTS for a different one.
 absl::StatusOr<Sweep> SameOrError(const Sweep& existing, const Sweep& asked) {
   if (existing.owner() == asked.owner() &&
       MessageDifferencer::Equals(existing.spec(), asked.spec())) {

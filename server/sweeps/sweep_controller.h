@@ -50,7 +50,7 @@ class SweepController {
               const Callback<training::v1::Sweep>& callback);
   void Cancel(const Caller& caller, const std::string& sweep_id,
               const Callback<training::v1::Sweep>& callback);
-  // NOT_FOUND if there is no such sweep for the caller.
+  // Returns the sweep. NOT_FOUND if the caller sees no such sweep.
   absl::StatusOr<training::v1::Sweep> Get(const Caller& caller, const std::string& sweep_id) const;
   // Returns at most `limit` sweeps of those that the caller sees, without their trials, newest
   // first. `before` is the ordinal at which to continue; 0 starts with the newest.

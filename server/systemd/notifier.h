@@ -22,7 +22,7 @@ class Notifier {
   void Status(const std::string& status) const;
   // Reports a reload, until the next Ready. Sends the time, which Type=notify-reload requires.
   void Reloading() const;
-  // Extends the time in which the service must exit before systemd kills it.
+  // Reports the stop, and extends the time in which the service must exit before it is killed.
   void Stopping(absl::Duration at_most) const;
   void Alive() const;
 

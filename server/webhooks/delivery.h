@@ -14,8 +14,8 @@ namespace genesis {
 
 // Returns when a delivery whose attempt at `now` failed is tried again: after 5 s, then after twice
 // as long each time, up to 2 h, at most 20 % sooner or later, and not before the response's
-// Retry-After, of which at most 2 h count. nullopt if that is more than 24 h after the delivery was
-// created. `random`: 0 to 1.
+// Retry-After, of which at most 24 h count. nullopt if that is more than 24 h after the delivery
+// was created. `random`: 0 to 1.
 std::optional<absl::Time> NextAttempt(const StoredDelivery& delivery, absl::Time now,
                                       absl::Duration retry_after, double random);
 

@@ -32,7 +32,7 @@ constexpr char kSecretRule[] =
     "whsec_ and the base64 of 24 to 64 random bytes, such as echo whsec_$(openssl rand -base64 32) "
     "prints";
 
-// Returns the types of events that end a job or need an operator.
+// Returns the types sent by default: ends of jobs, precision changes, incidents, checkpoints.
 const std::set<std::string>& DefaultTypes() {
   static const auto& types =
       *new std::set<std::string>{"job.succeeded",         "job.failed",   "job.cancelled",
@@ -77,7 +77,7 @@ class Faults {
   std::vector<FieldError> errors_;
 };
 
-// Reads one entry. `at`: "endpoints[0]".
+// A reader of one entry. `at`: "endpoints[0]".
 class EntryReader {
  public:
   EntryReader(const YAML::Node& entry, std::string at, Faults& faults)
@@ -143,7 +143,7 @@ class EntryReader {
     Fault(Node("name").value_or(entry_), "name", QuoteValue(endpoint.name), kCallerNameRule);
   }
 
-  // A URL may hold a secret, so errors do not quote it.
+  // Reads the URL. It may hold a secret, so errors do not quote it.
   void ReadUrl(WebhookEndpoint& endpoint) {
     endpoint.url = Text("url").value_or("");
     const std::unique_ptr<CURLU, void (*)(CURLU*)> url(curl_url(), &curl_url_cleanup);

@@ -129,7 +129,7 @@ void WebhookSender::TakeEndpoints() {
   next_endpoints_.reset();
 }
 
-// Returns false while a write is open.
+// Applies the result of the posted write. Returns false while that write is open.
 bool WebhookSender::SettleWrite() {
   if (posted_ == nullptr) return true;
   std::optional<absl::Status> written;

@@ -41,7 +41,7 @@ class WeightsWatcher {
 };
 
 // The newest version of each kind of weights that has a watcher, requested from the workers. A
-// version is memory that its worker wrote, which the hub maps without copying. Readers may still
+// version is memory; that of a worker of this host is mapped without copying. Readers may still
 // hold older versions. While kMaxAlive versions of a kind are alive, newer ones are refused, except
 // the last of an attempt. Without a watcher, none is kept or published.
 //
@@ -57,7 +57,7 @@ class WeightsHub {
   // Adds a watcher, which gets the newest version if there is one. Call Request afterwards.
   void Add(const std::string& job_id, WeightsKind kind, double interval_seconds,
            const std::shared_ptr<WeightsWatcher>& watcher);
-  // Call Request afterwards.
+  // Removes a watcher. Call Request afterwards.
   void Remove(const std::string& job_id, const WeightsWatcher* watcher);
   // Requests from the worker of a job the kinds that its watchers now read. Only one thread may
   // call it, so that the last request is the newest.

@@ -56,7 +56,7 @@ class DeviceTable {
   }
   // Returns true if a job that needs `memory_bytes` may start on the device.
   bool HasRoom(const Device& device, int64_t memory_bytes, absl::Time now) const;
-  // Returns true if the device is now quarantined.
+  // Counts a failure. Returns true if the device is now quarantined.
   bool NoteFailure(Device& device, const std::string& message, absl::Time now);
   void NoteSuccess(Device& device);
 

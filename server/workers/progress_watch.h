@@ -9,9 +9,9 @@
 
 namespace genesis {
 
-// A detector of workers that make no progress, because a deadlocked worker is still alive. All
-// events are progress, except log lines in SECTION_STEP. Each section restarts the clock, so that
-// time spent in an earlier one does not count.
+// A detector of workers that are alive but make no progress, for example in a deadlock. All events
+// are progress, except log lines in SECTION_STEP. Each section restarts the clock, so that time
+// spent in an earlier one does not count.
 //
 // Owner: a Worker of WorkerTable.
 class ProgressWatch {

@@ -11,7 +11,7 @@ namespace genesis {
 // Owner: WorkerTable.
 class StartBackoff {
  public:
-  // Returns the pause before the next attempt.
+  // Records a failed start. Returns the pause before the next attempt.
   absl::Duration NoteFailure(const std::string& problem, absl::Time now);
   // Called when a worker has attached. A pause that is running continues.
   void NoteSuccess();
