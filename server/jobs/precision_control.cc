@@ -65,6 +65,11 @@ void PrecisionControl::PublishPolicy(const PrecisionPolicy& policy) {
   gate_ = std::move(gate);
 }
 
+void PrecisionControl::SetFailureWatch(FailureWatchAction action) {
+  failure_watch_.SetAction(action);
+  PublishPolicy(policy());
+}
+
 PrecisionGate PrecisionControl::gate() const {
   absl::MutexLock lock(&policy_mutex_);
   return gate_;

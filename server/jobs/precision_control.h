@@ -44,7 +44,8 @@ class PrecisionControl {
   void SetPolicy(const training::v1::SetPrecisionPolicyRequest& request, const Caller& caller,
                  const Callback<training::v1::SetPrecisionPolicyResponse>& callback);
 
-  void SetFailureWatch(FailureWatchAction action) { failure_watch_.SetAction(action); }
+  // Sets what follows if too many jobs fail, and closes or opens the gate if they already have.
+  void SetFailureWatch(FailureWatchAction action);
   void OnJobEnded(const training::v1::Job& ended);
   // Requests that the job's worker continue in FP32.
   void Leave(const std::string& job_id);

@@ -198,6 +198,28 @@ TEST_F(JobRulesTest, ARewoundJobsNewCheckpointOfAStepTakesThePlaceOfTheOld) {
   EXPECT_EQ(Get("job").latest_checkpoint().owner(), Get("job").owner());
 }
 
+TEST_F(JobRulesTest, AFailureWatchThatHasFiredClosesTheGateWhenItIsSetToEnforce) {
+  manager_->SetFailureWatch(FailureWatchAction::kAdvise);
+  for (const char* id : {"first", "second", "third", "fourth"}) {
+    Run(id);
+    AttachRequest progressed = Event(id);
+    progressed.mutable_steps()->mutable_progress()->set_step(7);
+    progressed.mutable_steps()->mutable_progress()->set_reduced_precision_steps(7);
+    Report(progressed);
+    Finish(id, Finished::OUTCOME_FAILED, FAILURE_CAUSE_CHECKPOINT);
+    ASSERT_EQ(State(id), JOB_STATE_FAILED);
+  }
+  EXPECT_TRUE(manager_->precision().gate().enabled);
+  manager_->SetFailureWatch(FailureWatchAction::kEnforce);
+  Settle();
+  EXPECT_FALSE(manager_->precision().gate().enabled);
+  EXPECT_THAT(manager_->precision().gate().reason,
+              HasSubstr("4 of the last 4 jobs in reduced precision failed"));
+  manager_->SetFailureWatch(FailureWatchAction::kAdvise);
+  Settle();
+  EXPECT_TRUE(manager_->precision().gate().enabled);
+}
+
 TEST_F(JobRulesTest, AfterARestartAJobKeepsAWorkerThatLivesAndElseIsQueued) {
   workers_.free = 2;
   Run("job");
