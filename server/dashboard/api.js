@@ -15,7 +15,7 @@ export class ApiError extends Error {
   }
 }
 
-/** The function that is called when the daemon asks for a token. */
+/** Called when the daemon asks for a token. */
 let onUnauthorized = () => {};
 
 /** @param {() => void} callback */
@@ -118,7 +118,7 @@ export const jobPath = (job) => `jobs/${encodeURIComponent(job)}`;
  */
 
 /**
- * A WatchJobs stream that reconnects with its cursor. Pages hidden for 30 seconds hold no connection, because browsers allow only six for each server.
+ * A WatchJobs stream that reconnects with its cursor. Hidden pages soon hold no connection, because browsers allow only six for each server.
  */
 export class Stream {
   /**

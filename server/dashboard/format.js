@@ -134,7 +134,7 @@ export function secondsLeft(job) {
 }
 
 /**
- * Returns the seconds from the first start of a job to its end or to now; NaN before the start.
+ * Returns the seconds from the start of a job to its end or now; NaN before it.
  * @param {any} job
  */
 export function timeOf(job) {

@@ -12,7 +12,7 @@ const MAX_PAGES = 20, SHOWN_MARKS = 200, RANKS_SECONDS = 5;
 const GLYPHS = { restart: "↻", fallback: "▼", checkpoint: "◆", evaluation: "○", report: "◇", incident: "!", state: "·" };
 
 /**
- * Returns the ID of the newest job for "newest", so that #/jobs/newest is a stable address; any other ID unchanged.
+ * Returns the newest job's ID for "newest", so that #/jobs/newest is an address that stays.
  * @param {string} id
  */
 async function resolve(id) {
@@ -128,7 +128,7 @@ class JobScreen {
   }
 
   async refresh() {
-    // Ignores errors: a refused call has already asked for a token.
+    // A refused call has asked for a token.
     await Promise.all([this.refreshJob(), this.loadHistory().catch(() => {})]);
     this.draw();
   }

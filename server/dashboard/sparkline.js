@@ -57,7 +57,7 @@ export function showSparkline(element, id, live) {
   next();
 }
 
-/** Forgets the rows that wait for a curve; visible rows ask again. */
+/** Forgets the rows that wait for a curve. */
 export function forgetWanted() {
   wanted.clear();
 }
