@@ -46,7 +46,7 @@ struct LaunchStatus {
 class Launcher {
  public:
   virtual ~Launcher() = default;
-  // Requests the workers, unless the cluster already has the request. Returns the cluster's ID.
+  // Submits the request unless the cluster already has it. Returns the ID that the cluster gave it.
   virtual absl::StatusOr<std::string> Submit(const LaunchRequest& request) = 0;
   // Returns all requests that the cluster lists whose names begin with `prefix`.
   virtual absl::StatusOr<std::vector<LaunchStatus>> Poll(const std::string& prefix) = 0;

@@ -21,7 +21,7 @@ using training::v1::AttachResponse;
 
 // Time to exit for a worker that closed its stream while it held no job.
 constexpr absl::Duration kIdleExit = absl::Seconds(30);
-// Time for absent workers to reattach once the daemon drains. They dial at most once a second.
+// Time for absent workers to reattach once the daemon drains. They retry about every second.
 constexpr absl::Duration kReturnGrace = absl::Seconds(5);
 
 WorkerSettings WithoutDevices(WorkerSettings settings) {
