@@ -33,15 +33,14 @@ int Quota(const std::string& path, int fallback) {
   return static_cast<int>(std::min<int64_t>(fallback, (quota + period - 1) / period));
 }
 
-// Returns the number of processors that the calling thread may run on.
+}  // namespace
+
 int AffinityProcessors() {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) return CPU_COUNT(&allowed);
   // The host has more processors than a cpu_set_t holds.
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
-
-}  // namespace
 
 int UsableProcessors(const std::string& own_group, const std::string& groups) {
   int processors = AffinityProcessors();

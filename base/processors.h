@@ -4,7 +4,10 @@
 
 namespace genesis {
 
-// Returns the number of processors that this process may use, at least 1: those of its affinity,
+// Returns the number of processors that the calling thread may run on, at least 1.
+int AffinityProcessors();
+
+// Returns the number of processors that this process may use, at least 1: AffinityProcessors,
 // limited by the quota of its control group and of the groups above it (version 2, cpu.max),
 // rounded up. If more threads run, the kernel stops all of them for a part of each quota period.
 //

@@ -1,13 +1,13 @@
 #include "trainer/runtime/idle_threads.h"
 
 #include <dlfcn.h>
-#include <sched.h>
 
 #include <fstream>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "base/processors.h"
 #include "trainer/runtime/start_settings.h"
 
 namespace genesis {
@@ -19,11 +19,6 @@ constexpr std::chrono::seconds kInterval{1};
 // about 33 % next to one busy program. Measured, spinning and sleeping break even at about 25 %.
 constexpr double kMaxWaiting = 0.25;
 
-int Processors() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 // libgomp's entry point for "#pragma omp parallel"; LibTorch loads the library.
 using Parallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
 Parallel FindParallel() { return reinterpret_cast<Parallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel")); }
@@ -32,7 +27,7 @@ Parallel FindParallel() { return reinterpret_cast<Parallel>(dlsym(RTLD_DEFAULT, 
 int SizeOfCrowd(int threads) {
   const bool ours = IsSet(kSleep) && IsSet(kSpins);
   if (threads < 2 || !ours || FindParallel() == nullptr) return 0;
-  return Processors() - threads + 2;
+  return AffinityProcessors() - threads + 2;
 }
 
 }  // namespace
